@@ -280,7 +280,8 @@ class JobIdConflictError(QueuertError, ValueError):
 class NotFoundError(QueuertError, LookupError):
     """The job or chain is not in the store: it was never committed, or it was deleted.
 
-    ``id`` names it. ``ids`` begins with that, and names all that a call for many did not find.
+    ``id`` names it. ``ids`` begins with that. A call that cancels, retries or deletes many chains, or changes what they
+    wait with, names there all that it did not find.
     """
 
     kind = ErrorKind.NOT_FOUND

@@ -52,7 +52,7 @@ from queuert.state.types import (
     FinishResult,
     NewJob,
     ReapRequest,
-    was_lock_timeout,
+    was_locked,
 )
 
 LEASE = 15.0
@@ -61,8 +61,9 @@ LEASE = 15.0
 MAX_AHEAD = 2_000
 """The most chains that a batch of retries reads besides its page: blockers of what it retries."""
 
-LOCK_TIMEOUT = 2.0
-"""Seconds that a write waits for a row which others have locked. It holds all rows of its other chains meanwhile."""
+LOCK_TIMEOUT = 0.5
+"""Seconds that a write waits for a row which others have locked. It holds all rows of its other chains meanwhile: it
+gives up before Postgres looks for a deadlock (``deadlock_timeout``, 1 s) and ends the transaction of somebody else."""
 
 SHORT_LOCK_TIMEOUT = 0.1
 """The same for each part of a write that has met such a row."""
@@ -272,7 +273,7 @@ class _AsyncBatch:
             except ChainNotFoundError as error:
                 left_out.update(error.ids)
             except (NotInStatusError, StateUnavailableError) as error:
-                if isinstance(error, StateUnavailableError) and not was_lock_timeout(error):
+                if isinstance(error, StateUnavailableError) and not _was_held(request, error):
                     raise
                 unwritten += 1
                 if unwritten > MAX_TIMEOUTS:
@@ -332,6 +333,12 @@ class _AsyncBatch:
     def _add(self, notifications: Notifications) -> None:
         for topic, keys in notifications.items():
             self.notifications[topic] = [*self.notifications.get(topic, ()), *keys]
+
+
+def _was_held(request: BulkRequest, error: StateUnavailableError) -> bool:
+    """Whether a write had to give up since others hold what it changes. It has a savepoint, unlike the reads of a
+    cancellation, which says itself what its write has met."""
+    return request.action is not BulkAction.CANCEL and was_locked(error)
 
 
 def _blockers_first(waits_for: Mapping[str, Collection[str]]) -> list[str]:

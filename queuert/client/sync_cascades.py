@@ -6,22 +6,23 @@ The reads are not one snapshot; the write that follows checks each chain under i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from queuert.errors import (
     ChainNotFoundError,
     ConfigurationError,
     NotInStatusError,
-    QueuertError,
     StateUnavailableError,
 )
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.paging import MAX_PAGE, PageRequest
 from queuert.state.sync_store import Store
-from queuert.state.types import BlockerRecord, ChainUpdate, was_lock_timeout
+from queuert.state.types import BlockerRecord, ChainUpdate, was_locked
+
+_log = logging.getLogger("queuert.client")
 
 MAX_CASCADE = 10_000
 """The most chains of a cascade, which is one transaction."""
@@ -136,7 +137,8 @@ def cancel_closing(
     Raises:
         ChainNotFoundError: some of the given chains do not exist; it names them all.
         ConfigurationError: the cascade has too many chains.
-        NotInStatusError: those that are cancelled with them were deleted again and again meanwhile.
+        NotInStatusError: those that are cancelled with them were deleted again and again meanwhile; or with
+            ``lock_timeout`` the write would have to wait too long for a lock.
     """
     for _ in range(ROUNDS):
         if cascade:
@@ -157,9 +159,13 @@ def cancel_closing(
                 raise
         except StateUnavailableError as error:
             # The write has a savepoint of its own, so that the caller's transaction can go on.
-            if not (optional and was_lock_timeout(error)):
+            if not was_locked(error):
                 raise
-            return []
+            if optional:
+                return []
+            if lock_timeout is None:
+                raise
+            raise NotInStatusError("others hold rows of the chains, or of what closes with them") from error
         else:
             spared = cancel_spared(store, concerned.spared, reason, connection, job_types, cascade=cascade)
             return results + spared
@@ -205,15 +211,19 @@ def cancel_spared(
 
     What cannot be cancelled stays open: the call has written what it was for, and without ``connection`` committed it.
     """
-    left_open: tuple[type[QueuertError], ...] = (ChainNotFoundError, NotInStatusError, ConfigurationError)
-    if connection is None:
-        left_open += (StateUnavailableError,)
     written: list[ChainUpdate] = []
     for id in sorted(ids):
-        with suppress(*left_open):
+        try:
             if not _awaited_by_others(store, id, {}, connection):
                 results = cancel_closing(store, [id], reason, connection, job_types, cascade=cascade, optional=True)
                 written += [one for one in results if one.written]
+        except (ChainNotFoundError, NotInStatusError, ConfigurationError):
+            continue
+        except StateUnavailableError as error:
+            if connection is not None:
+                raise
+            _log.warning("chains that nobody waits for any more were not cancelled, %s among them: %s", id, error)
+            break
     return written
 
 

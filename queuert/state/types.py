@@ -744,6 +744,11 @@ class PruneResult:
     """The chains that became stale."""
 
 
+def was_locked(error: StateUnavailableError) -> bool:
+    """Whether an operation gave up since others hold what it changes: a lock timeout, or a deadlock (40P01)."""
+    return was_lock_timeout(error) or getattr(error.__cause__, "sqlstate", None) == "40P01"
+
+
 def was_lock_timeout(error: StateUnavailableError) -> bool:
     """Whether an operation would have had to wait too long for a lock (SQLSTATE 55P03): others hold what it changes."""
     return getattr(error.__cause__, "sqlstate", None) == "55P03"

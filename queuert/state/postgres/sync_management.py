@@ -214,7 +214,11 @@ class PostgresManagement(PostgresBase):
         members: bool = False,
         connection: Any,
     ) -> list[str]:
-        """Return those of the chains of which others have locked rows, and lock the rows of the others."""
+        """Return those of the chains of which others have locked rows, and lock the rows of the others.
+
+        Batches take turns: what another one holds is free when it has committed, and would be left out without need.
+        """
+        self._read(connection, self._sql.take_turn_of_batches, {})
         params = {"ids": list(ids), "timeout": management.lock_timeout(lock_timeout)}
         if members:
             rows = self._read(connection, self._sql.held_for_delete, params)

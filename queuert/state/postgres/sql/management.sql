@@ -287,10 +287,14 @@ SELECT chain_id FROM {schema}.bulk_operation WHERE chain_id = %(id)s
 -- Sets the lock timeout of a transaction that a bulk operation writes in; without one it is as it was again.
 SELECT {lock_timeout} FROM pg_settings WHERE name = 'lock_timeout'
 
+-- name: take_turn_of_batches
+-- Waits until no other batch of a bulk operation is under way, and keeps others waiting until the transaction ends.
+SELECT pg_advisory_xact_lock(1363498580, hashtext('{schema} batches'))
+
 -- name: held_chains
 -- Reads the chains of which others hold a row that a change would lock, and locks those rows that nobody holds. It
--- never waits, so its order matters to nobody. It also sets the lock timeout of the writes that follow; the row that
--- says so is there even if no chain is held.
+-- never waits, and the writes that follow give up before anybody looks for a deadlock. It also sets their lock timeout;
+-- the row that says so is there even if no chain is held.
 WITH concerned AS MATERIALIZED (
     SELECT params.id AS chain, one.id
     FROM unnest(%(ids)s::text[]) AS params (id)
