@@ -291,6 +291,48 @@ async def test_a_form_with_an_error_changes_nothing(harness: Harness, http: Http
     assert (job.scheduled_at.year, job.priority) == (2030, -7)
 
 
+async def test_a_form_that_is_refused_is_shown_again_with_what_was_typed(local: Harness, http: Http) -> None:
+    """Without refreshing: a read of its address would be another page."""
+    chain = await local.client.start_chain(number, 1, run_at=after(hours=1))
+    [failed] = await fail_jobs(local, 1)
+    web = http(dashboard(local))
+    for path, form, status, reason, typed in (
+        ("/chain/change", {"id": chain.id, "run_at": "2030-01-01T00:00", "priority": "high"}, 400,
+         "the priority must be", ('value="2030-01-01T00:00"', 'value="high"')),
+        ("/chain/complete", {"id": chain.id, "type": "number", "output": "{half"}, 400,
+         "output must be JSON", (">{half</textarea>",)),
+        ("/chain/complete", {"id": chain.id, "type": "number", "output": '"a"'}, 422, "", ("&#34;a&#34;</textarea>",)),
+        ("/chain/edit", {"id": failed, "input": "[1,"}, 400, "input must be JSON", (">[1,</textarea>",)),
+        ("/chain/send-event", {"id": chain.id, "name": "approved", "payload": "{<b>", "event_id": "its-own"}, 400,
+         "payload must be JSON", ('value="approved"', ">{&lt;b&gt;</textarea>", 'value="its-own"')),
+        ("/chains/selected", {"id": chain.id, "action": "retry"}, 409, chain.id, ("Retry 1 chain",)),
+    ):  # fmt: skip
+        answer = await web.post(path, data=form)
+        assert answer.status_code == status, (path, answer.text)
+        alert = re.search(r'<p class="warning bad" role="alert">(.+?)</p>', answer.text)
+        assert alert is not None, answer.text
+        assert reason in alert[1]
+        assert [one for one in typed if one not in answer.text] == [], path
+        assert 'data-live=""' in answer.text
+        assert form_fields(answer.text, path)["id"] == form["id"]
+    # Others, and those whose page cannot be made, are answered with the page of the error.
+    for path, form, status in (
+        ("/chain/retry", {"id": chain.id}, 409),
+        ("/chain/cancel", {"id": "nobody"}, 404),
+        ("/chain/cancel", {}, 400),
+    ):
+        answer = await web.post(path, data=form)
+        assert (answer.status_code, answer.text.count('role="alert"')) == (status, 1), answer.text
+        assert 'data-live=""' in answer.text
+
+
+def test_a_form_and_its_page_need_the_same_action() -> None:
+    actions: dict[str, set[Action]] = {}
+    for page in PAGES:
+        actions.setdefault(page.path, set()).add(page.action)
+    assert [path for path, found in actions.items() if len(found) > 1] == []
+
+
 NO_TIMES = (
     "yesterday?", "2026-13-40", "²h", "٣d", "999999d", "0001-01-01T00:00+14:00", "9999-12-31T23:00-10:00", "1e3h",
     "-1h", "2026-11-25T03:00+99:00", "24:00", "h",

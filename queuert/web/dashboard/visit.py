@@ -114,6 +114,8 @@ class Visit:
     began: float = field(default_factory=time.monotonic)
     missing: set[Part] = field(default_factory=set)
     """The parts of the page that took too long. Templates have it, too: what they show of such a part is a dash."""
+    refused: str = ""
+    """Why the form was refused, if the page shows it once more."""
 
     @property
     def client(self) -> AsyncClient:
@@ -194,7 +196,7 @@ class Visit:
         """Return a page."""
         return self.app.render(
             self.request, template, self.access, database=self.database, zone=self.zone, now=self.now,
-            missing=self.missing, **context,
+            missing=self.missing, refused=self.refused, typed=self.form, **context,
         )  # fmt: skip
 
     def go(self, path: str, **query: str) -> Response:

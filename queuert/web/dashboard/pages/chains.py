@@ -283,9 +283,10 @@ async def confirm_event(visit: Visit) -> Response:
     """Ask for the payload of an event that a chain waits for."""
     found = await visit.client.get_chain(visit.wanted("id"))
     why = await visit.client.explain(found) if found.status is ChainStatus.OPEN else None
-    name = visit.query("name") or _awaited_event(why) or ""
+    name = visit.given("name").get("name") or _awaited_event(why) or ""
     # The form names its event, so that a second click on its button sends no second one.
-    return visit.render("send_event.html", chain=found, name=name, event_id=new_id())
+    event_id = visit.form.get("event_id") or new_id()
+    return visit.render("send_event.html", chain=found, name=name, event_id=event_id)
 
 
 async def send_event(visit: Visit) -> Response:
