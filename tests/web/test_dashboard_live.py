@@ -619,8 +619,8 @@ async def test_a_page_on_which_nothing_has_changed_says_the_same_later(
         """The clock, seven seconds later."""
 
         @classmethod
-        def now(cls, zone: Any = None) -> Any:
-            return datetime.now(zone) + timedelta(seconds=passed)
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(seconds=passed)
 
     monkeypatch.setattr(local.client, "count_jobs", later_counts)
     monkeypatch.setattr("queuert.web.dashboard.visit.datetime", Later)
