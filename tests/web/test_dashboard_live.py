@@ -606,6 +606,8 @@ async def test_a_page_on_which_nothing_has_changed_says_the_same_later(
 ) -> None:
     """Only then do pages that poll do it less and less often."""
     paths = await filled(local)
+    # What the checks find, such as free space, changes by itself.
+    paths.remove("/system")
     running = await local.client.start_chain(anything, 1)
     await claimed(local, anything.name, "worker")
     paths += [f"/chain?id={running.id}", f"/job?id={running.id}", "/type?name=anything", "/jobs?status=running"]

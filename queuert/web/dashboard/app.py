@@ -274,9 +274,9 @@ class DashboardApp:
                 note(problem.body.status, problem.body.type.rpartition(":")[2])
                 question = _QUESTIONS.get(page.path) if page.method == "POST" else None
                 if visit is not None and question is not None:
-                    answer = await self._once_more(question, visit, problem)
-                    if answer is not None:
-                        return answer
+                    form_again = await self._once_more(question, visit, problem)
+                    if form_again is not None:
+                        return form_again
                 return self._error(request, access, problem.body.status, problem.body.detail, problem.headers)
 
         return endpoint
