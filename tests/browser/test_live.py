@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from queuert import NewChain
 from queuert.state.webhooks import NewWebhookAttempt
 from queuert.testing.shop.job_types import Order, order, restock
+from queuert.web.dashboard.pages import chains as chains_page
 from queuert.web.dashboard.pages import shared
 from tests.browser.conftest import Visit, Visitor
 from tests.browser.shop import LEVEL, Shop
@@ -32,6 +33,12 @@ def start(shop: Shop, count: int = 1) -> list[str]:
     return shop.start(*[NewChain(restock, "live", attributes={"of": "live"}) for _ in range(count)])
 
 
+def delete_all(shop: Shop) -> None:
+    """Delete what other tests have started."""
+    found = shop.run(shop.client.list_chains(job_types=["restock"], attributes={"of": "live"}, limit=1_000))
+    shop.run(shop.client.delete_chains([one.id for one in found.items]))
+
+
 LIST = "/chains?attribute=of%3Dlive"
 
 
@@ -51,6 +58,74 @@ def test_a_list_says_how_many_are_new_and_moves_nothing(visit: Visit, shop: Shop
     expect(page.locator("tr[data-row]")).to_have_count(len(before) + 2)
     assert row_ids(page)[:2] == [f"row-{id}" for id in reversed(new)]
     expect(page.locator(".new-rows")).to_have_count(0)
+
+
+def test_the_link_to_older_rows_follows_the_list(visit: Visit, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a list that was empty gets its buttons."""
+    monkeypatch.setattr(chains_page, "PAGE", 3)
+
+    def more(count: int) -> list[str]:
+        return shop.start(*[NewChain(restock, "live", attributes={"of": "pages"}) for _ in range(count)])
+
+    page = live(visit(), "/chains?attribute=of%3Dpages")
+    expect(page.locator(".selection")).to_have_count(0)
+    ids = more(2)
+    expect(page.locator(".selection")).to_be_visible()
+    expect(page.get_by_role("link", name="Older")).to_have_count(0)
+    ids += more(3)
+    page.get_by_role("button", name="3 new").click()
+    page.get_by_role("heading", name="Chains").hover()
+    seen = row_ids(page)
+    assert len(seen) == 3
+    page.get_by_role("link", name="Older").click()
+    page.wait_for_url("**cursor=**")
+    assert seen + row_ids(page) == [f"row-{id}" for id in reversed(ids)]
+    shop.run(shop.client.delete_chains(ids))
+
+
+def test_a_page_on_which_nothing_changes_is_read_less_often(visit: Visit, shop: Shop) -> None:
+    [id] = shop.start(NewChain(restock, "waits", attributes={"of": "polling"}))
+    visitor = visit()
+    # As on a store without an event log.
+    visitor.page.add_init_script("""document.addEventListener('readystatechange', () => {
+        if (document.readyState === 'interactive') document.body.dataset.live = 'poll' })""")
+    page = visitor.open(f"/chain?id={id}")
+    expect(page.locator(".live-text")).to_have_text("Refreshing every 5 s")
+    expect(page.locator(".live-text")).to_have_text(re.compile("Refreshing every [1246]0 s"))
+    shop.run(shop.client.cancel_chain(id))
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator(".title .pill")).to_contain_text("cancelled")
+    expect(page.locator(".live-text")).to_have_text("Refreshing every 5 s")
+
+
+def test_a_page_is_read_once_in_a_second_at_most(visit: Visit, shop: Shop) -> None:
+    start(shop)
+    visitor = visit()
+    visitor.page.add_init_script("""
+        window.streams = [];
+        window.EventSource = class extends EventSource {
+            constructor(address) { super(address); window.streams.push(this); }
+        };""")
+    page = live(visitor, LIST)
+    found = page.evaluate("""async () => {
+        // Only what the test says happens from here on.
+        stop();
+        while (reading) await new Promise(done => requestAnimationFrame(done));
+        const [pages, later] = [[], []];
+        const text = document.documentElement.outerHTML;
+        window.setTimeout = (call, after) => later.push([call, after]);
+        window.clearTimeout = () => {};
+        performance.now = () => 1e9;
+        window.fetch = async () => { pages.push('read'); return new Response(text) };
+        for (let number = 0; number < 3; number++) {
+            window.streams.at(-1).dispatchEvent(new Event('changed'));
+            for (let turn = 0; turn < 50; turn++) await null;
+            await new Promise(done => requestAnimationFrame(done));
+        }
+        return [pages.length, later.filter(([, after]) => after <= 1000).length];
+    }""")
+    assert found == [1, 1]
 
 
 def test_paused_means_paused_and_a_tab_has_one_stream(visit: Visit, shop: Shop) -> None:
@@ -234,18 +309,32 @@ def test_a_page_is_live_again_after_a_failure(visit: Visit, shop: Shop) -> None:
 
 
 def test_a_stream_that_a_proxy_refuses_is_opened_again(visit: Visit, shop: Shop) -> None:
-    """A browser gives such a stream up for good."""
-    page = live(visit(), LIST)
-    page.route("**/live", lambda route: route.fulfill(status=502))
+    """A browser gives such a stream up for good. What has changed meanwhile is shown when it is open again."""
+    [id] = start(shop)
+    page = live(visit(), f"/chain?id={id}")
+    # Until then the page cannot be read, and it does not read itself later, by its own clock.
+    page.evaluate("""() => {
+        const [read, later, Stream] = [window.fetch, window.setTimeout, window.EventSource];
+        let opened = false;
+        window.fetch = (...all) => opened ? read(...all) : Promise.reject(new Error('refused'));
+        window.setTimeout = (call, after) => opened && after > 1000 ? 0 : later(call, after);
+        window.EventSource = class extends Stream {
+            constructor(address) { super(address); this.addEventListener('open', () => { opened = true }) }
+        };
+    }""")
+    page.route("**/live?**", lambda route: route.fulfill(status=502))
     shop.dashboard._live.stop()
     expect(page.locator(".live-text")).to_have_text("Refreshing now and then")
+    shop.run(shop.client.cancel_chain(id))
     shop.dashboard._live._stopped = False
-    page.unroute("**/live")
+    page.unroute("**/live?**")
     expect(page.locator(".live-text")).to_have_text("Live")
+    expect(page.locator(".title .pill")).to_contain_text("cancelled")
 
 
 def test_rows_under_the_pointer_keep_their_order(visit: Visit, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "COUNTS_AGE", 0.0)
+    delete_all(shop)
     start(shop)
     page = live(visit(), "/types?sort=ready")
     ids = "all => all.map(row => row.id)"
@@ -262,8 +351,7 @@ def test_rows_under_the_pointer_keep_their_order(visit: Visit, shop: Shop, monke
     page.get_by_role("heading", name="Job types").hover()
     start(shop)
     expect(rows.first).to_have_id("type-restock")
-    shop.run(shop.client.delete_chains([one.id for one in shop.run(shop.client.list_chains(
-        job_types=["restock"], attributes={"of": "live"}, limit=1_000)).items]))  # fmt: skip
+    delete_all(shop)
 
 
 def test_the_page_of_a_type_and_of_a_webhook_follow_their_state(visit: Visit, shop: Shop) -> None:

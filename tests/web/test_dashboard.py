@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from html import unescape
 from typing import Any
 
@@ -16,6 +17,7 @@ from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.errors import ConfigurationError, StateUnavailableError
 from queuert.ids import new_token
 from queuert.limits import TypeTraits
+from queuert.run_at import at
 from queuert.state.types import ClaimRequest
 from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, WebApp, bearer_tokens
 from queuert.web.dashboard import DashboardApp
@@ -157,10 +159,58 @@ async def test_a_long_chain_shows_its_end_and_leads_to_its_beginning(
     assert older is not None
     page = await read(web, unescape(older[1]))
     assert shown(page) == jobs[:1]
-    assert "These are the jobs 1 to 1 of 4." in page
+    assert "These are the jobs 1 to 1 of 4: later ones are left out, also above." in page
     newest = re.search(r'href="([^"]*)">Newest</a>', page)
     assert newest is not None
     assert shown(await read(web, unescape(newest[1]))) == jobs[1:]
+
+
+async def test_jobs_and_events_of_a_long_chain_are_turned_apart(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuert.web.dashboard.pages.chains.AROUND", 2)
+    monkeypatch.setattr("queuert.web.dashboard.pages.chains.EVENTS", 2)
+
+    async def handler(attempt: Any) -> Outcome[Any]:
+        return attempt.continue_with(loop, attempt.input - 1) if attempt.input > 1 else 0
+
+    local.handles(loop, handler)
+    chain = await local.client.start_chain(loop, 6)
+    async with local.worker():
+        await local.client.wait([chain], timeout=WAIT)
+    web = http(dashboard(local))
+
+    async def follow(page: str, label: str, number: int = 0) -> str:
+        links = re.findall(rf'href="([^"]*)">{label}</a>', page)
+        return await read(web, unescape(links[number]).partition("#")[0])
+
+    def parts(page: str) -> tuple[str | None, list[str]]:
+        said = re.search(r"These are the jobs [^.:]*", page)
+        return said and said[0], re.findall(r'<tr id="row-(\d+-\d+)"', page)
+
+    first = await read(web, "/chain", id=chain.id)
+    older_jobs = await follow(first, "Older")
+    shown, events = parts(await follow(older_jobs, "Show the events"))
+    assert (shown, len(events)) == ("These are the jobs 3 to 4 of 6", 2)
+    assert "2 later jobs are left out." in older_jobs
+    with_events = await follow(first, "Show the events")
+    later = await follow(with_events, "Older", 1)
+    assert parts(later)[1] != parts(with_events)[1]
+    # The events stay where they are while the jobs are turned, and the reverse.
+    both = await follow(later, "Older", 0)
+    assert parts(both) == ("These are the jobs 3 to 4 of 6", parts(later)[1])
+    assert parts(await follow(both, "Older", 1))[0] == "These are the jobs 3 to 4 of 6"
+    assert parts(await follow(both, "Newest")) == parts(later)
+
+
+async def test_a_time_at_the_end_of_the_calendar_is_shown(harness: Harness, http: Http) -> None:
+    """Where it is in no calendar, as east of Greenwich, it is shown in UTC."""
+    chain = await harness.client.start_chain(number, 1, run_at=at(datetime(9999, 12, 31, 23, tzinfo=UTC)))
+    web = http(dashboard(harness), cookies={"queuert_zone": "Asia/Tokyo"})
+    for path in ("/job", "/chain"):
+        page = await read(web, path, id=chain.id)
+        assert " JST" in page
+    assert 'title="9999-12-31 23:00:00.000 UTC"' in await read(web, "/job", id=chain.id)
 
 
 async def test_a_form_sends_its_event_once(harness: Harness, http: Http) -> None:
@@ -170,9 +220,15 @@ async def test_a_form_sends_its_event_once(harness: Harness, http: Http) -> None
     path = f"/chain/send-event?id={chain.id}"
     first, other = [form_fields(await read(web, path), "/chain/send-event") for _ in range(2)]
     assert first["event_id"] != other["event_id"]
-    for _ in range(2):
-        answer = await web.post("/chain/send-event", data={"name": "approved", "payload": "1", **first})
-        assert "The event was sent to the chain." in answer.text
+    refused = False
+    for payload in ("1", "1", "2"):
+        answer = await web.post("/chain/send-event", data={"name": "approved", "payload": payload, **first})
+        sent = "The event was sent to the chain." in answer.text
+        assert (sent, "This form has sent its event already" in answer.text) == (
+            payload == "1" and not refused,
+            refused,
+        )
+        refused = True
     assert not await harness.client.send_event(chain, "approved", 1, id=first["event_id"]), "it was kept before"
     assert await harness.client.send_event(chain, "approved", 1, id=other["event_id"])
 
@@ -235,6 +291,48 @@ async def test_a_form_with_an_error_changes_nothing(harness: Harness, http: Http
     assert "The waiting job was changed." in answer.text
     job = await harness.client.get_job(chain.id)
     assert (job.scheduled_at.year, job.priority) == (2030, -7)
+
+
+async def test_a_form_that_is_refused_is_shown_again_with_what_was_typed(local: Harness, http: Http) -> None:
+    """Without refreshing: a read of its address would be another page."""
+    chain = await local.client.start_chain(number, 1, run_at=after(hours=1))
+    [failed] = await fail_jobs(local, 1)
+    web = http(dashboard(local))
+    for path, form, status, reason, typed in (
+        ("/chain/change", {"id": chain.id, "run_at": "2030-01-01T00:00", "priority": "high"}, 400,
+         "the priority must be", ('value="2030-01-01T00:00"', 'value="high"')),
+        ("/chain/complete", {"id": chain.id, "type": "number", "output": "{half"}, 400,
+         "output must be JSON", (">{half</textarea>",)),
+        ("/chain/complete", {"id": chain.id, "type": "number", "output": '"a"'}, 422, "", ("&#34;a&#34;</textarea>",)),
+        ("/chain/edit", {"id": failed, "input": "[1,"}, 400, "input must be JSON", (">[1,</textarea>",)),
+        ("/chain/send-event", {"id": chain.id, "name": "approved", "payload": "{<b>", "event_id": "its-own"}, 400,
+         "payload must be JSON", ('value="approved"', ">{&lt;b&gt;</textarea>", 'value="its-own"')),
+        ("/chains/selected", {"id": chain.id, "action": "retry"}, 409, chain.id, ("Retry 1 chain",)),
+    ):  # fmt: skip
+        answer = await web.post(path, data=form)
+        assert answer.status_code == status, (path, answer.text)
+        alert = re.search(r'<p class="warning bad" role="alert">(.+?)</p>', answer.text)
+        assert alert is not None, answer.text
+        assert reason in alert[1]
+        assert [one for one in typed if one not in answer.text] == [], path
+        assert 'data-live=""' in answer.text
+        assert form_fields(answer.text, path)["id"] == form["id"]
+    # Others, and those whose page cannot be made, are answered with the page of the error.
+    for path, form, status in (
+        ("/chain/retry", {"id": chain.id}, 409),
+        ("/chain/cancel", {"id": "nobody"}, 404),
+        ("/chain/cancel", {}, 400),
+    ):
+        answer = await web.post(path, data=form)
+        assert (answer.status_code, answer.text.count('role="alert"')) == (status, 1), answer.text
+        assert 'data-live=""' in answer.text
+
+
+def test_a_form_and_its_page_need_the_same_action() -> None:
+    actions: dict[str, set[Action]] = {}
+    for page in PAGES:
+        actions.setdefault(page.path, set()).add(page.action)
+    assert [path for path, found in actions.items() if len(found) > 1] == []
 
 
 NO_TIMES = (
@@ -383,6 +481,34 @@ async def test_the_oldest_running_jobs_are_searched_for_workers_that_have_vanish
     assert "vanished</span>" in await read(web, "/worker", name="lost-1")
     # On the page of a type it is the jobs of this type.
     assert ">busy-2</a>" in await read(web, "/type", name="text")
+
+
+async def test_a_page_says_which_running_jobs_it_shows(
+    harness: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuert.web.dashboard.pages.types.SHOWN", 1)
+    for n in range(3):
+        await harness.client.start_chain(number, n)
+        await claimed(harness, "number", f"worker-{n}")
+        app = dashboard(harness)
+        running = re.search(r'Running now <span class="quiet">(.*?)</span>', await read(http(app), "/type?name=number"))
+        assert running is not None
+        assert running[1] == ("1", "the 1 created first of 2", "the 1 created first of 3")[n]
+    monkeypatch.setattr(shared, "LOOKED_AT", 2)
+    web = http(dashboard(harness))
+    assert "the 1 created first of 2 or more" in await read(web, "/type", name="number")
+    assert "running jobs that were created first were looked at" in await read(web, "/workers")
+
+
+async def test_running_jobs_are_kept_without_their_payloads(harness: Harness, http: Http) -> None:
+    await harness.client.start_chain(anything, "a large input")
+    await claimed(harness, anything.name, "worker")
+    app = dashboard(harness)
+    page = await read(http(app), "/workers")
+    assert "holds 1 job" in page
+    [database] = app.databases.values()
+    kept = str(database.shared._kept)
+    assert ("holder='worker'" in kept, "a large input" in kept) == (True, False)
 
 
 async def test_a_client_that_runs_batches_is_no_worker_that_has_vanished(harness: Harness, http: Http) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
@@ -18,15 +22,17 @@ from queuert import AsyncClient
 from queuert.errors import ConfigurationError
 from queuert.state.sqlite import SQLiteState
 from queuert.state.types import NewJob
+from queuert.state.webhooks import NewWebhookAttempt
 from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, bearer_tokens
 from queuert.web.dashboard import DashboardApp
 from queuert.web.dashboard import live as live_module
 from queuert.web.dashboard.live import LiveStreams
 from queuert.web.dashboard.visit import SharedReads
 from tests.support.harness import Harness
-from tests.support.job_types import JOB_TYPES, number, text
+from tests.support.job_types import JOB_TYPES, anything, number, text
 from tests.support.waiting import in_time
 from tests.web.applications import Http
+from tests.web.test_dashboard import claimed
 
 
 def everything(request: Any) -> Access:
@@ -198,6 +204,20 @@ async def test_one_reads_for_all_who_ask_at_once() -> None:
     assert await shared.read("counts", 60.0, read) == 2
 
 
+async def test_what_is_too_old_to_be_shown_is_not_kept() -> None:
+    class Found:
+        """What a read returns."""
+
+    async def read() -> Found:
+        return Found()
+
+    shared = SharedReads()
+    old, fresh = [weakref.ref(await shared.read(name, age, read)) for name, age in (("old", -1.0), ("fresh", 60.0))]
+    await shared.read("another", 60.0, read)
+    gc.collect()
+    assert (old(), fresh() is None) == (None, False)
+
+
 async def test_a_part_that_takes_too_long_is_left_out(
     local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +255,13 @@ FACTS = {
 """What pages say of a database in which there is nothing: they must not say it of what they could not read."""
 
 
+READS = (
+    "count_jobs", "list_workers", "list_jobs", "get_activity", "list_schedules", "list_chains", "list_events",
+    "get_event_log",
+)  # fmt: skip
+"""The reads of parts that have a time."""
+
+
 @pytest.mark.parametrize("path", FACTS)
 async def test_what_was_not_read_in_time_is_no_fact(
     local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch, path: str
@@ -248,10 +275,7 @@ async def test_what_was_not_read_in_time_is_no_fact(
     web = http(DashboardApp(local.client, access=everything))
     empty = (await web.get(path.replace("number", "unknown"))).text
     assert path.startswith("/type?") == ("no job and no worker has the type" in empty)
-    for name in (
-        "count_jobs", "list_workers", "list_jobs", "get_activity", "list_schedules", "list_chains", "list_events",
-        "get_event_log",
-    ):  # fmt: skip
+    for name in READS:
         monkeypatch.setattr(local.client, name, slow)
     monkeypatch.setattr(type(local.state), "diagnose", lambda state: never())
     answer = await http(DashboardApp(local.client, access=everything)).get(path)
@@ -259,6 +283,54 @@ async def test_what_was_not_read_in_time_is_no_fact(
     assert "Left out, since it took longer than" in answer.text
     assert "—" in answer.text or "Not read in time" in answer.text
     assert [fact for fact in FACTS[path] if fact in answer.text] == []
+
+
+async def test_a_page_has_the_same_regions_with_and_without_each_part(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the page changes as a whole when a part of it was slow, and changes again."""
+    chain = await local.client.start_chain(number, 1)
+
+    async def slow(*arguments: Any, **settings: Any) -> Any:
+        raise TimeoutError
+
+    async def regions(path: str) -> list[str]:
+        answer = await http(DashboardApp(local.client, access=everything)).get(path)
+        return sorted(re.findall(r' data-region="([^"]*)"', answer.text))
+
+    for path in (*FACTS, f"/chain?events=1&id={chain.id}", f"/job?id={chain.id}"):
+        whole = await regions(path)
+        assert "read" in whole
+        for name in (*READS, "explain"):
+            if path == f"/{name.removeprefix('list_')}":
+                continue
+            with monkeypatch.context() as patch:
+                patch.setattr(local.client, name, slow)
+                assert await regions(path) == whole, (path, name)
+
+
+async def test_a_type_that_nothing_confirms_has_no_forms(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slow(*arguments: Any, **settings: Any) -> Any:
+        raise TimeoutError
+
+    for name, status in (
+        ("get_activity", 404),
+        ("get_event_log", 404),
+        ("list_schedules", 404),
+        ("count_jobs", 200),
+        ("list_workers", 200),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(local.client, name, slow)
+            web = http(DashboardApp(local.client, access=everything))
+            for type in ("nobody-knows", "number"):
+                answer = await web.get("/type", params={"name": type})
+                known = type == "number"
+                assert answer.status_code == (200 if known else status), (name, answer.text)
+                assert ("Pause type" in answer.text) == known, name
+                assert ('action="/types/event-level"' in answer.text) == (known and name != "get_event_log"), name
 
 
 async def test_a_type_whose_counts_were_not_read_is_not_missing(
@@ -428,6 +500,9 @@ class Unrefreshed(HTMLParser):
     """Finds what a page shows of the database outside of its regions, which alone are refreshed."""
 
     VOID = frozenset({"input", "meta", "link", "img", "br"})
+    SHOWN = frozenset({"td", "dd", "pre", "svg", "button", "nav"})
+    ENDS_PARAGRAPH = frozenset({"div", "dl", "form", "h2", "nav", "ol", "p", "pre", "section", "table", "ul"})
+    """Browsers close an open paragraph where one of these begins."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -437,35 +512,124 @@ class Unrefreshed(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        refreshed = "data-region" in given or (bool(self.open) and self.open[-1][1])
+        classes = set((given.get("class") or "").split())
+        if tag in self.ENDS_PARAGRAPH:
+            self.handle_endtag("p")
         # Filters are a reader's, who may be typing.
-        apart = (given.get("class") or "") in ("filter", "spans", "pages", "selection") or tag == "nav"
-        if not refreshed and (tag in ("td", "dd", "pre", "svg", "button") or given.get("class") in ("warning", "pill")):
+        refreshed = "data-region" in given or not classes.isdisjoint(("filter", "spans"))
+        refreshed = refreshed or (bool(self.open) and self.open[-1][1])
+        if not refreshed and (tag in self.SHOWN or not classes.isdisjoint(("warning", "pill", "selection"))):
             self.found.append(f"{tag} {given}")
         if tag not in self.VOID:
-            self.open.append((tag, refreshed or apart))
+            self.open.append((tag, refreshed))
 
     def handle_endtag(self, tag: str) -> None:
-        while self.open and self.open.pop()[0] != tag:
+        while tag in [one for one, _ in self.open] and self.open.pop()[0] != tag:
             pass
 
 
-async def test_all_that_pages_show_is_refreshed(local: Harness, http: Http) -> None:
+def test_what_is_shown_outside_of_a_region_is_found() -> None:
+    for inside in ('<span class="pill s-open">open</span>', "<nav>Older</nav>", '<div class="selection"></div>'):
+        assert len(Unrefreshed(f"<main>{inside}</main>").found) == 1
+        assert Unrefreshed(f'<main><div data-region="list">{inside}</div></main>').found == []
+    assert (
+        len(Unrefreshed('<main><p data-region="level">It is <form><button>Set</button></form></p></main>').found) == 1
+    )
+
+
+async def filled(local: Harness) -> list[str]:
+    """Have something on each page that refreshes; return their paths."""
     blocker = await local.client.start_chain(number, 1)
     chain = await local.client.start_chain(text, "a", blockers=[blocker])
     await blocker.cancel()
     webhook = await local.client.create_webhook("https://example.com/hook")
     await local.client.disable_webhook(webhook.webhook.id, reason="no more")
     await local.client.pause_job_types([number])
-    await local.client.start_bulk_operation("cancel", requested_by="ada")
-    web = http(DashboardApp(local.client, access=everything))
+    for _ in range(2):
+        await local.client.start_bulk_operation("cancel", requested_by="ada")
+    store = await local.client._open_store()
+    delivery = NewWebhookAttempt(webhook.webhook.id, "delivery", "chain.failed", 1, 500, "http", 0.1, None, None)
+    await store.record_webhook_attempts([delivery, replace(delivery, attempt=2)])
     ids = ("/chain?id={}", "/job?id={}", "/chain?events=1&id={}")
     paths = [one.format(chain_id) for one in ids for chain_id in (chain.id, blocker.id)]
     paths += [
         "/", "/types", "/type?name=number", "/workers", "/worker?name=here", "/failures", "/schedules", "/webhooks",
-        f"/webhook?id={webhook.webhook.id}", "/operations", "/events", "/system", "/chains?status=open", "/jobs",
+        f"/webhook?id={webhook.webhook.id}", "/operations", "/events", "/system", "/chains", "/jobs",
     ]  # fmt: skip
+    return paths
+
+
+async def test_all_that_pages_show_is_refreshed(local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("chains.PAGE", "jobs.PAGE", "operations.PAGE", "webhooks.PAGE", "events.EVENTS", "chains.EVENTS"):
+        monkeypatch.setattr(f"queuert.web.dashboard.pages.{name}", 1)
+    paths = await filled(local)
+    web = http(DashboardApp(local.client, access=everything))
+    turned = 0
     for path in paths:
         answer = await web.get(path)
         assert answer.status_code == 200, answer.text
         assert Unrefreshed(answer.text).found == [], path
+        turned += answer.text.count(">Older</a>")
+    assert turned == 7
+
+
+class Said(HTMLParser):
+    """What the script compares of a page: all but times, ages, pictures and hidden fields."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.left_out: list[str] = []
+        self.feed(page[page.index("<main") : page.index("</main>")])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag in Unrefreshed.VOID:
+            if given.get("type") != "hidden":
+                self.found.append(f"{tag} {attrs}")
+        elif self.left_out or tag in ("time", "svg") or "data-age" in given:
+            self.left_out.append(tag)
+        else:
+            self.found.append(f"{tag} {attrs}")
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.left_out:
+            self.left_out.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self.left_out:
+            self.found.append(data)
+
+
+async def test_a_page_on_which_nothing_has_changed_says_the_same_later(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only then do pages that poll do it less and less often."""
+    paths = await filled(local)
+    # What the checks find, such as free space, changes by itself.
+    paths.remove("/system")
+    running = await local.client.start_chain(anything, 1)
+    await claimed(local, anything.name, "worker")
+    paths += [f"/chain?id={running.id}", f"/job?id={running.id}", "/type?name=anything", "/jobs?status=running"]
+    count_jobs, passed = local.client.count_jobs, 0.0
+
+    async def later_counts(**settings: Any) -> Any:
+        found = await count_jobs(**settings)
+        return [one if one.oldest_seconds is None else replace(one, oldest_seconds=5 + passed) for one in found]
+
+    class Later(datetime):
+        """The clock, seven seconds later."""
+
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(seconds=passed)
+
+    monkeypatch.setattr(local.client, "count_jobs", later_counts)
+    monkeypatch.setattr("queuert.web.dashboard.visit.datetime", Later)
+    said = []
+    for seconds in (0.0, 7.0):
+        passed = seconds
+        web = http(DashboardApp(local.client, access=everything))
+        said.append([Said((await web.get(path)).text).found for path in paths])
+    for path, before, after in zip(paths, *said, strict=True):
+        assert after == before, path

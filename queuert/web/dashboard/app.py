@@ -8,6 +8,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from importlib.resources import files
 from typing import Any, TypeAlias
@@ -76,6 +77,9 @@ _THEME, _ZONE = "queuert_theme", "queuert_zone"
 """The cookies of the preferences."""
 
 _NO_FORM: ImmutableMultiDict[str, str] = ImmutableMultiDict()
+
+_QUESTIONS = {page.path: page for page in PAGES if page.method == "GET"}
+"""The pages with the forms of changes, which are at the paths that the forms are sent to."""
 
 _A_YEAR = 365 * 86_400
 
@@ -194,6 +198,8 @@ class DashboardApp:
         zone: tzinfo | None = None,
         now: datetime | None = None,
         missing: Collection[Part] = (),
+        refused: str = "",
+        typed: Mapping[str, str] = _NO_FORM,
         **context: Any,
     ) -> Response:
         """Return a page."""
@@ -220,6 +226,10 @@ class DashboardApp:
             navigation=NAVIGATION,
             notice=NOTICES.get(request.query_params.get("notice", "")),
             missing=missing,
+            refused=refused,
+            typed=typed,
+            # Such a page reads itself with GET, which is another page.
+            posted=request.method == "POST",
             parts=Part,
             timeout=self.timeout,
             trace_url=self.trace_url,
@@ -229,7 +239,7 @@ class DashboardApp:
 
     def _endpoint(self, page: Page) -> Any:
         async def endpoint(request: Request) -> Response:
-            access, form = Access(), _NO_FORM
+            access, form, visit = Access(), _NO_FORM, None
 
             def note(*error: Any) -> None:
                 given = [*form.multi_items(), *request.query_params.multi_items()]
@@ -262,9 +272,26 @@ class DashboardApp:
             except Exception as error:
                 problem = problem_of(error)
                 note(problem.body.status, problem.body.type.rpartition(":")[2])
+                question = _QUESTIONS.get(page.path) if page.method == "POST" else None
+                if visit is not None and question is not None:
+                    form_again = await self._once_more(question, visit, problem)
+                    if form_again is not None:
+                        return form_again
                 return self._error(request, access, problem.body.status, problem.body.detail, problem.headers)
 
         return endpoint
+
+    async def _once_more(self, question: Page, visit: Visit, problem: Problem) -> Response | None:
+        """Return the page of a form that was refused, with the reason and what was typed; None if it cannot be made."""
+        try:
+            async with asyncio.timeout(2 * self.timeout):
+                answer = await question.handler(replace(visit, refused=problem.body.detail))
+        except Exception:
+            # Such as a chain that is not there any more: the page of the error has the reason.
+            return None
+        answer.status_code = problem.body.status
+        answer.headers.update(problem.headers)
+        return answer
 
     def _to_first_database(self, request: Request, page: Page) -> Response:
         """Redirect a request that names no database; a change must name one."""

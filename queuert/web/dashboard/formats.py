@@ -108,12 +108,20 @@ def between(begin: datetime | None, end: datetime | None) -> str:
 
 def zone_name(zone: tzinfo, at: datetime) -> str:
     """Return the short name of a time zone, as of a moment."""
-    return at.astimezone(zone).strftime("%Z") or "UTC"
+    return _in_zone(at, zone).strftime("%Z") or "UTC"
 
 
 def clock(value: datetime, zone: tzinfo, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """Return a moment in a time zone."""
-    return value.astimezone(zone).strftime(form)
+    return _in_zone(value, zone).strftime(form)
+
+
+def _in_zone(value: datetime, zone: tzinfo) -> datetime:
+    """Return a moment in a time zone; in UTC if the calendar there does not have it, as at the end of year 9999."""
+    try:
+        return value.astimezone(zone)
+    except OverflowError:
+        return value.astimezone(UTC)
 
 
 @pass_context

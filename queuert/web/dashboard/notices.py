@@ -7,6 +7,7 @@ NOTICES = {
     "deleted": "The chain was deleted.",
     "completed": "The chain was completed with your output.",
     "event-sent": "The event was sent to the chain.",
+    "event-not-sent": "This form has sent its event already, and sends no second one: open it again to send another.",
     "changed": "The waiting job was changed.",
     "selected-retry": "The selected chains were retried.",
     "selected-cancel": "The selected chains were cancelled.",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_KEPT = 200
-"""The most reads that are kept for others."""
+"""The most reads that are kept for others: of those that are not too old for anybody."""
 
 
 class Part(StrEnum):
@@ -50,7 +50,8 @@ class SharedReads:
     """Reads of a database that many pages ask for: one at a time, each kept for some seconds for everybody."""
 
     def __init__(self) -> None:
-        self._kept: dict[Any, tuple[float, Any]] = {}
+        self._kept: dict[Any, tuple[float, float, Any]] = {}
+        """When each was read, for how many seconds it is shown, and what was read."""
         self._reading = asyncio.Lock()
 
     async def read(self, key: Any, seconds: float, read: Callable[[], Awaitable[T]]) -> T:
@@ -62,10 +63,7 @@ class SharedReads:
                 found = self._fresh(key, seconds)
                 if found is None:
                     found = (await read(),)
-                    while len(self._kept) >= _MAX_KEPT:
-                        del self._kept[next(iter(self._kept))]
-                    self._kept.pop(key, None)
-                    self._kept[key] = time.monotonic(), found[0]
+                    self._keep(key, seconds, found[0])
         value: T = found[0]
         return value
 
@@ -75,10 +73,19 @@ class SharedReads:
 
     def _fresh(self, key: Any, seconds: float) -> tuple[Any] | None:
         if key in self._kept:
-            read_at, value = self._kept[key]
+            read_at, _, value = self._kept[key]
             if time.monotonic() - read_at <= seconds:
                 return (value,)
         return None
+
+    def _keep(self, key: Any, seconds: float, value: Any) -> None:
+        now = time.monotonic()
+        self._kept.pop(key, None)
+        for old in [one for one, (read_at, shown_for, _) in self._kept.items() if now - read_at > shown_for]:
+            del self._kept[old]
+        while len(self._kept) >= _MAX_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = now, seconds, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,8 @@ class Visit:
     began: float = field(default_factory=time.monotonic)
     missing: set[Part] = field(default_factory=set)
     """The parts of the page that took too long. Templates have it, too: what they show of such a part is a dash."""
+    refused: str = ""
+    """Why the form was refused, if the page shows it once more."""
 
     @property
     def client(self) -> AsyncClient:
@@ -187,7 +196,7 @@ class Visit:
         """Return a page."""
         return self.app.render(
             self.request, template, self.access, database=self.database, zone=self.zone, now=self.now,
-            missing=self.missing, **context,
+            missing=self.missing, refused=self.refused, typed=self.form, **context,
         )  # fmt: skip
 
     def go(self, path: str, **query: str) -> Response:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
@@ -88,6 +89,10 @@ async def chain(visit: Visit) -> Response:
         [Related(one.chain_id, one.type, str(one.status)) for one in dependents.items if earlier is None],
         more_dependents=dependents.next_cursor is not None and earlier is None,
     )
+    # Its jobs and its events are turned apart from each other.
+    events = visit.given("events", "cursor")
+    at_jobs = {"id": found.id, **visit.given("jobs")}
+    shown_events = await _events(visit, found)
     why = None
     if found.status is ChainStatus.OPEN:
         why = await visit.part(Part.EXPLANATION, client.explain(found, max_chains=EXPLAINED))
@@ -96,8 +101,10 @@ async def chain(visit: Visit) -> Response:
         chain=found,
         live_chain=found.id,
         jobs=jobs,
-        older=older({"id": found.id}, page.next_cursor, name="jobs"),
+        older=older({"id": found.id, **events}, page.next_cursor, name="jobs"),
+        newest={"id": found.id, **events},
         later=earlier is not None,
+        later_jobs=tail.chain_index - jobs[-1].chain_index,
         tail=tail,
         why=why if why is None or visit.payloads else _without_errors(why),
         event=_awaited_event(why),
@@ -107,7 +114,9 @@ async def chain(visit: Visit) -> Response:
         dependents=dependents.items,
         more_dependents=dependents.next_cursor is not None,
         gantt=gantt(jobs, visit.now, visit.zone, errors=visit.payloads),
-        events=await _events(visit, found),
+        events=shown_events,
+        all_events=urlencode({**at_jobs, "events": "1"}),
+        older_events=older({**at_jobs, "events": "1"}, None if shown_events is None else shown_events[1]),
         # The stored JSON, also of job types that this program does not know.
         input=visit.shown(found.type, first.input),
         output=visit.shown(found.type, tail.output) if found.status is ChainStatus.COMPLETED else None,
@@ -274,17 +283,18 @@ async def confirm_event(visit: Visit) -> Response:
     """Ask for the payload of an event that a chain waits for."""
     found = await visit.client.get_chain(visit.wanted("id"))
     why = await visit.client.explain(found) if found.status is ChainStatus.OPEN else None
-    name = visit.query("name") or _awaited_event(why) or ""
+    name = visit.given("name").get("name") or _awaited_event(why) or ""
     # The form names its event, so that a second click on its button sends no second one.
-    return visit.render("send_event.html", chain=found, name=name, event_id=new_id())
+    event_id = visit.form.get("event_id") or new_id()
+    return visit.render("send_event.html", chain=found, name=name, event_id=event_id)
 
 
 async def send_event(visit: Visit) -> Response:
     """Send an event to a chain."""
     id = visit.wanted("id")
     event_id = visit.form.get("event_id") or None
-    await visit.client.send_event(id, visit.wanted("name"), _json_of(visit, "payload"), id=event_id)
-    return visit.go("/chain", id=id, notice="event-sent")
+    sent = await visit.client.send_event(id, visit.wanted("name"), _json_of(visit, "payload"), id=event_id)
+    return visit.go("/chain", id=id, notice="event-sent" if sent else "event-not-sent")
 
 
 async def confirm_change(visit: Visit) -> Response:

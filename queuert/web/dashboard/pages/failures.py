@@ -135,7 +135,9 @@ async def confirm_retry(visit: Visit) -> Response:
     # A time such as 8h ago goes on; what is counted now is what is changed.
     given = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in filter.items()}
     given["type"] = given.pop("job_types")[0]
-    return visit.render("confirm_group.html", preview=preview, given=given, operation_id=new_id())
+    return visit.render(
+        "confirm_group.html", preview=preview, given=given, operation_id=visit.form.get("operation_id") or new_id()
+    )
 
 
 async def retry(visit: Visit) -> Response:

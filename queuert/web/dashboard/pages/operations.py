@@ -64,7 +64,7 @@ async def confirm(visit: Visit) -> Response:
         statuses=filter["statuses"],
         preview=preview,
         # A form that is sent twice starts one operation.
-        operation_id=new_id(),
+        operation_id=visit.form.get("operation_id") or new_id(),
     )
 
 

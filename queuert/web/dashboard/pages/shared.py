@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -128,7 +128,10 @@ async def running_jobs(visit: Visit, type: str | None = None) -> tuple[Sequence[
             limit=LOOKED_AT,
             oldest_first=True,
         )
-        return page.items, page.next_cursor is not None
+        # They are kept for a while: without what may be large, and no list of jobs shows.
+        return [
+            replace(one, input=None, progress=None, last_error=None, failures=()) for one in page.items
+        ], page.next_cursor is not None
 
     return await visit.part(Part.RUNNING, visit.shared(("running", type), RUNNING_AGE, read)) or (None, False)
 

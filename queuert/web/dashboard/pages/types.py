@@ -26,8 +26,11 @@ from queuert.web.dashboard.pages.shared import (
     type_rows,
     unknown_row,
 )
-from queuert.web.dashboard.visit import Visit
+from queuert.web.dashboard.visit import Part, Visit
 from queuert.web.problems import Problem
+
+SHOWN = 20
+"""The most running jobs that are shown."""
 
 _KEYS = 20
 """The most limit keys that are shown."""
@@ -42,8 +45,8 @@ async def job_type(visit: Visit) -> Response:
     """A job type: its jobs, what workers did, how long jobs waited and ran, and who handles it."""
     name, span = visit.wanted("name"), span_of(visit)
     rows = {row.name: row for row in await type_rows(visit)}
-    known = name in {one.name for one in visit.client.job_types}
-    if name not in rows and not known and not visit.missing:
+    confirmed = name in rows or name in {one.name for one in visit.client.job_types}
+    if not confirmed and visit.missing.isdisjoint((Part.COUNTS, Part.WORKERS)):
         raise Problem(404, "not-found", f"no job and no worker has the type {name!r}")
     steps = steps_of(await activity(visit, span, type=name), span, visit.now)
     sum = total(steps)
@@ -53,6 +56,7 @@ async def job_type(visit: Visit) -> Response:
     return visit.render(
         "type.html",
         row=rows.get(name) or unknown_row(visit, name),
+        confirmed=confirmed,
         span=span,
         spans=SPANS,
         sum=sum,
@@ -62,7 +66,7 @@ async def job_type(visit: Visit) -> Response:
         wait=histogram_chart(sum.wait),
         run=histogram_chart(sum.run),
         workers=None if workers is None else [one for one in workers if name in one.handled_types],
-        running=None if running is None else running[:20],
+        running=None if running is None else running[:SHOWN],
         running_count=None if running is None else len(running),
         more_running=more,
         keys=keys.most_common(_KEYS),

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from starlette.responses import Response
 
-from queuert.web.dashboard.pages.shared import PAGE
+from queuert.web.dashboard.pages.shared import PAGE, older
 from queuert.web.dashboard.visit import Visit
 
 REPLAYED = timedelta(days=7)
@@ -23,7 +23,13 @@ async def webhook(visit: Visit) -> Response:
     found = await visit.client.get_webhook(visit.wanted("id"))
     cursor = visit.query("cursor") or None
     page = await visit.client.list_webhook_deliveries(found.id, limit=PAGE, cursor=cursor)
-    return visit.render("webhook.html", webhook=found, attempts=page.items, next_cursor=page.next_cursor)
+    return visit.render(
+        "webhook.html",
+        webhook=found,
+        attempts=page.items,
+        older=older({"id": found.id}, page.next_cursor),
+        later=cursor is not None,
+    )
 
 
 async def enable(visit: Visit) -> Response:

@@ -82,6 +82,7 @@ document.addEventListener("pointermove", (event) => {
 const SHORTEST = 5000;
 const LONGEST = 60000;
 const SELDOM = 30000;
+const SECOND = 1000;
 const PAUSED = "queuert-paused";
 const live = $(".live");
 const mode = body.dataset.live;
@@ -90,10 +91,13 @@ let source = null;
 // There is one timer of each kind at most: it is cleared before it is set.
 let nextRead = null;
 let nextStream = null;
+let nextAgain = null;
 let pause = SHORTEST;
 let streamPause = SHORTEST;
 let reading = false;
-let again = false;
+let readAt = -SECOND;
+// Whether the stream was lost, and nobody knows what was missed.
+let lost = false;
 let failed = "";
 
 const paused = () => !mode || sessionStorage.getItem(PAUSED) === "yes";
@@ -220,22 +224,28 @@ const update = (page) => {
   }
 };
 
-// What a page says, without what is another in each answer: times that go on, and fields that nobody sees.
+// What a page says, without what is another in each answer: times that go on, pictures of them, and fields that nobody
+// sees.
 const saying = (page) => {
   const copy = page.getElementById("main").cloneNode(true);
-  for (const one of $$("time, input[type=hidden]", copy)) one.remove();
+  for (const one of $$("time, [data-age], svg, input[type=hidden]", copy)) one.remove();
   return copy.innerHTML;
 };
 let said = "";
 
 const read = async () => {
   if (paused() || document.hidden || failed) return;
-  if (reading) {
-    again = true;
+  // Never more often than once in a second: all that ask too early get the next one.
+  const early = reading ? SECOND : readAt + SECOND - performance.now();
+  if (early > 0) {
+    nextAgain ??= setTimeout(() => {
+      nextAgain = null;
+      read();
+    }, early);
     return;
   }
   reading = true;
-  again = false;
+  readAt = performance.now();
   try {
     const answer = await fetch(location.href, { credentials: "same-origin" });
     if (answer.redirected || answer.status === 401 || answer.status === 403) {
@@ -262,8 +272,6 @@ const read = async () => {
     tell("lost", "The server does not answer");
   } finally {
     reading = false;
-    // Never more often than once in a second.
-    if (again && !paused()) setTimeout(read, 1000);
   }
 };
 
@@ -282,7 +290,9 @@ const stop = () => {
   source = null;
   clearTimeout(nextRead);
   clearTimeout(nextStream);
-  nextRead = nextStream = null;
+  clearTimeout(nextAgain);
+  nextRead = nextStream = nextAgain = null;
+  lost = false;
 };
 
 const listen = () => {
@@ -291,17 +301,18 @@ const listen = () => {
   const chain = body.dataset.chain;
   const opening = new EventSource(`${base}/live${chain ? `?chain=${encodeURIComponent(chain)}` : ""}`);
   source = opening;
-  let opened = 0;
+  // Twice: the server's first event has this name, too.
   opening.addEventListener("open", () => {
     streamPause = SHORTEST;
     tellState();
     plan();
-    // After a lost connection nobody knows what was missed.
-    if (opened++) read();
+    if (lost) read();
+    lost = false;
   });
   opening.addEventListener("changed", read);
   opening.onerror = () => {
     if (source !== opening) return;
+    lost = true;
     if (opening.readyState === EventSource.CLOSED) {
       // The answer was no stream, such as the error of a proxy: the browser does not try again by itself.
       source = null;
@@ -329,16 +340,16 @@ if (live && mode) {
     sessionStorage.setItem(PAUSED, paused() ? "no" : "yes");
     failed = "";
     pause = SHORTEST;
-    if (!paused()) read();
     begin();
+    read();
   });
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) return stop();
-    if (!paused() && !failed) read();
     begin();
+    read();
   });
   addEventListener("pagehide", stop);
-  addEventListener("pageshow", (event) => event.persisted && begin());
+  addEventListener("pageshow", (event) => event.persisted && (begin(), read()));
   begin();
 }
 
