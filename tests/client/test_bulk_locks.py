@@ -140,7 +140,9 @@ async def test_a_batch_waits_without_result_a_few_times_only(queue: Queue, monke
     assert counts(done) == (COMPLETED, 8, 0, 8)
 
 
-async def test_operations_at_once_do_not_skip_what_the_other_changes(queue: Queue) -> None:
+async def test_operations_at_once_do_not_skip_what_the_other_changes(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their batches take turns."""
     await queue.client.start_chains([NewChain(work, 1) for _ in range(40)])
     store = await queue.client._open_store()
@@ -157,7 +159,7 @@ async def test_operations_at_once_do_not_skip_what_the_other_changes(queue: Queu
 
     one = await queue.client.start_bulk_operation("reprioritize", requested_by="ana", priority=5)
     other_one = await queue.client.start_bulk_operation("cancel", requested_by="ben")
-    store.held_chains = slow
+    monkeypatch.setattr(store, "held_chains", slow)
     async with AsyncClient(PostgresState(queue.dsn), JOB_TYPES, notify=InProcessNotify()) as second:
         first_batch = asyncio.ensure_future(queue.client.run_bulk_operations(batches=1))
         await held.wait()
