@@ -178,7 +178,11 @@ def _attributes(kind: type[QueuertError], message: str) -> dict[str, object]:
     match = pattern.match(message)
     reported = dict.fromkeys(pattern.groupindex, "") if match is None else match.groupdict(default="")
     if "ids" not in reported:
-        return {name: _unquoted(text) if name in _QUOTED_ONES else text for name, text in reported.items()}
+        found: dict[str, object] = {
+            name: _unquoted(text) if name in _QUOTED_ONES else text for name, text in reported.items()
+        }
+        # Of what is missing the message names the first.
+        return {**found, "ids": (found["id"],) if found["id"] else ()} if pattern is _MISSING else found
     ids, repeated = (tuple(ast.literal_eval(f"[{reported[name]}]")) for name in ("ids", "repeated"))
     return {"ids": (*ids, *(id for id in repeated if id not in ids)), "repeated": repeated}
 
