@@ -130,6 +130,7 @@ async def test_it_has_lost_leases(queue: Queue) -> None:
     """It may be the job that kills its workers: ready, and while it runs again."""
     chain = await queue.client.start_chain(work, 1)
     await queue.worker()
+    seen = ""
     for number, text in ((1, "1 of its attempts has"), (2, "2 of its attempts have")):
         held = await queue.claim()
         await run_out(queue.store, held)

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from queuert import Client, JobType, JobTypes, PostgresState, migrations
 from queuert.cli import main
@@ -297,7 +297,7 @@ def test_what_the_command_line_sets_is_mended_there(private_postgres: StartPostg
 def test_the_remedy_reaches_what_is_set(server: EmbeddedPostgres, app: str, setting: str, place: str) -> None:
     """Each place wins over those that are named before it, and over ALTER SYSTEM."""
     name = setting.partition(" ")[0]
-    place = place.replace("postgres", '"' + psycopg.conninfo.conninfo_to_dict(app)["dbname"] + '"')
+    place = place.replace("postgres", f'"{conninfo_to_dict(app)["dbname"]}"')
     with admin(server) as connection:
         connection.execute(f"ALTER {place} SET {setting}".encode())
         try:
