@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -178,11 +178,15 @@ def reasons(chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings
     """What holds the last job of a chain. Pure function."""
     if chain.status is not ChainStatus.OPEN:
         return [_closed(chain)]
-    if job.status is JobStatus.RUNNING:
-        return _running(job, facts, around)
     if job.status.final:
         # The chain goes on so fast that it has, while it was read, each time.
         return [Reason(Cause.DUE, f"the chain has gone on while it was read: job {job.id} is {job.status}; look again")]
+    is_running = job.status is JobStatus.RUNNING
+    first, *others = _running(job, facts, around) if is_running else _waiting(job, facts, around, open_blockers)
+    return [replace(first, text=_and(first.text, _crashes(job))), *others]
+
+
+def _waiting(job: Job, facts: WaitFacts, around: Surroundings, open_blockers: int) -> list[Reason]:
     found: list[Reason] = []
     if job.status is JobStatus.BLOCKED:
         found.append(_blocked(open_blockers))
@@ -234,6 +238,15 @@ def in_a_line(explanation: Explanation) -> str:
 def _closed(chain: ChainRecord) -> Reason:
     error = "" if chain.error is None else f": {_short(chain.error)}"
     return Reason(Cause.CLOSED, f"the chain is {chain.status} since {_time(chain.closed_at)}{error}")
+
+
+def _crashes(job: Job) -> str:
+    """That a job may be the one that kills its workers; empty if none of its attempts crashed."""
+    number = job.lease_expirations
+    if not number:
+        return ""
+    have = "has" if number == 1 else "have"
+    return f"{number} of its attempts {have} crashed or lost the lease: queuert jobs show {job.id} names the workers"
 
 
 def _blocked(open_blockers: int) -> Reason:

@@ -17,9 +17,11 @@ from queuert.workers import claimed_types, stopping_workers
 _DESCRIPTION = """Count jobs by type and status.
 
 Counts up to 10,000 are exact; ~ marks an estimate. oldest_seconds is the age of
-the oldest job: since it became due, or since it finished. The note says what
-holds jobs of the type: a pause, limits, that clients complete them, or that no
-live worker handles it; queuert why ID says it of one job.
+the oldest job: of ready ones since it became due, of scheduled ones 0; of
+others on Postgres alone, of up to 1,000 jobs: since it finished, or else since
+it became due. Where it is not read there is a -. The note says what holds jobs
+of the type: a pause, limits, that clients complete them, or that no live worker
+handles it; queuert why ID says it of one job.
 """
 
 _COLUMNS = ("type", "status", "count", "oldest_seconds", "note")

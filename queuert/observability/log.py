@@ -12,6 +12,10 @@ from queuert.observability import events
 from queuert.observability.escaping import MAX_LENGTH, escape
 
 _ATTEMPT = "attempt %(attempt)s of job %(job_id)s (%(type)s, chain %(chain_id)s) on worker %(worker)s "
+_LEASE_EXPIRED = (
+    "the lease of worker %(holder)s on attempt %(attempt)s of job %(job_id)s (%(type)s, chain %(chain_id)s) expired: "
+    "the attempt counts as failed, and the job "
+)
 _OPERATOR_ACTED = "user %(user)s, over %(interface)s: %(change)s of %(target)s: %(outcome)s"
 _CALLERS = "; in the caller's transaction: %(in_callers_transaction)s"
 
@@ -44,8 +48,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.JobsTriggered: "%(count)s jobs were made due by a client" + _CALLERS,
     events.ChainsDeleted: "%(count)s chains were deleted by a client" + _CALLERS,
     events.OperatorActed: _OPERATOR_ACTED,
-    events.JobReaped: "the lease of worker %(holder)s on attempt %(attempt)s of job %(job_id)s (%(type)s, chain "
-    "%(chain_id)s) expired; the attempt counts as failed, the job as failed: %(failed)s (reaped by %(worker)s)",
+    events.JobReaped: _LEASE_EXPIRED + "is tried again (reaped by %(worker)s)",
     events.JobsReleased: "worker %(worker)s released %(count)s claimed jobs that it had not started",
     events.StrandedJobsReleased: "worker %(worker)s unblocked %(count)s jobs without open blockers: %(job_ids)s",
     events.ChainsPruned: "worker %(worker)s pruned %(count)s chains beyond their retention: %(chain_ids)s",
@@ -108,6 +111,9 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
 
 _CHANGE_FAILED = _OPERATOR_ACTED + ", %(error)s"
 """The text of OperatorActed, if the change was not made."""
+
+_FAILED_FOR_GOOD = _LEASE_EXPIRED + "has failed for good (reaped by %(worker)s)"
+"""The text of JobReaped, if the job has failed."""
 
 _AWAITS_EVENT = (
     _ATTEMPT + "ended after %(duration)s s to go on when the event %(awaited_event)s is sent, or in %(due_in)s s "
@@ -184,6 +190,8 @@ class LogObservability:
                 sentence = _AWAITS_EVENT
             elif kind is events.OperatorActed and attributes["queuert_error"] is not None:
                 sentence = _CHANGE_FAILED
+            elif kind is events.JobReaped and attributes["queuert_failed"]:
+                sentence = _FAILED_FOR_GOOD
             self._logger.log(level, sentence, shown, extra=attributes)
 
 

@@ -209,20 +209,25 @@ def _workers(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
     handled = claimed_types(workers)
     paused = {one.type for one in store.list_paused_job_types()}
     by_clients = {one.type for one in store.list_type_traits() if one.completed_by_client}
-    healthy = True
+    healthy, fresh = True, 0
     for count in store.count_jobs(exact_up_to=100):
-        waited = count.oldest_seconds
-        if count.status is not JobStatus.READY or waited is None or waited < thresholds.waiting_seconds:
+        if count.status is not JobStatus.READY or count.type in by_clients:
             continue
-        if count.type in by_clients:
+        is_paused, waited = count.type in paused, count.oldest_seconds
+        if not is_paused and count.type in handled:
             continue
-        found = f"the oldest due job of type {count.type} has waited for {waited:,.0f} seconds"
-        if count.type in paused:
-            healthy = False
+        found = f"due jobs of type {count.type} wait: {'about ' if count.estimated else ''}{count.count:,}"
+        if waited is not None:
+            found = f"the oldest due job of type {count.type} has waited for {waited:,.0f} seconds"
+            # A worker that handles the type may be about to start, while others are there.
+            if waited < thresholds.waiting_seconds and (is_paused or workers):
+                fresh += count.count
+                continue
+        healthy = False
+        if is_paused:
             remedy = f"queuert job-types resume {count.type}"
             yield warning("workers", found, "the type is paused, so no worker claims its jobs", remedy)
-        elif count.type not in handled:
-            healthy = False
+        else:
             remedy = "start a worker with a handler of this type: queuert worker MODULE:ATTRIBUTE"
             if count.type in EVERY_WORKER_HANDLES:
                 remedy = (
@@ -230,9 +235,16 @@ def _workers(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
                 )
             stopping = stopping_workers(workers, count.type)
             reason = "no live worker handles the type" + (f"; {stopping}" if stopping else "")
-            yield warning("workers", found, reason, remedy)
-    if healthy:
-        yield ok("workers", f"{len(workers)} alive; no due job waits for a type that nobody handles")
+            yield warning("workers", found, reason if workers else f"{reason}: none is alive", remedy)
+    if not healthy:
+        return
+    waits = "no due job waits for a type that nobody handles"
+    if fresh:
+        waits = (
+            f"due jobs of types that nobody handles, or that are paused: {fresh:,}; none of them has waited for "
+            f"{thresholds.waiting_seconds:g} seconds yet"
+        )
+    yield ok("workers", f"{len(workers)} alive; {waits}")
 
 
 def _clients(store: Store, thresholds: Thresholds) -> Iterator[Finding]:

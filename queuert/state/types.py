@@ -411,8 +411,8 @@ class TypeCount:
     status: JobStatus
     count: int
     oldest_seconds: float | None
-    """Seconds since the oldest of them became due, or finished; None where that would be costly to read. On Redis see
-    :class:`TypeDemand` for ready jobs."""
+    """Seconds since the oldest of them became due, or, on Postgres, finished; None where that would be costly to read:
+    other stores have it only for ready and scheduled jobs. On Redis see :class:`TypeDemand` for ready jobs."""
     estimated: bool = False
     """Whether the count is the estimate of Postgres's planner, because there are too many jobs to count."""
 

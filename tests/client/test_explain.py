@@ -24,7 +24,7 @@ from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
 from queuert.state.steps import EventWait, NewStep
 from queuert.state.types import ClaimedJob, Finish, FinishKind, WaitFacts
-from queuert.testing.conformance.builders import ask, claim_one, complete, expire, fail
+from queuert.testing.conformance.builders import ask, claim_one, complete, expire, fail, reap, run_out
 from queuert.workers import EVERY_WORKER_HANDLES, WorkerHeartbeat, WorkerState
 
 work = JobType("work", input=int, output=int)
@@ -124,6 +124,23 @@ async def test_its_lease_expired(queue: Queue) -> None:
     assert await queue.causes(chain) == ["lease_expired", "no_worker"]
     await queue.worker()
     assert "a reaper takes the job next" in (await queue.only(chain)).text
+
+
+async def test_it_has_lost_leases(queue: Queue) -> None:
+    """It may be the job that kills its workers: ready, and while it runs again."""
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker()
+    seen = ""
+    for number, text in ((1, "1 of its attempts has"), (2, "2 of its attempts have")):
+        held = await queue.claim()
+        await run_out(queue.store, held)
+        await reap(queue.store)
+        seen = f"; {text} crashed or lost the lease: queuert jobs show {chain.id} names the workers"
+        ready = await queue.only(chain)
+        assert (ready.cause, ready.text.endswith(f"{HEARD}{seen}")) == (Cause.DUE, True), number
+    await queue.claim()
+    running = await queue.only(chain)
+    assert (running.cause, running.text.endswith(seen)) == (Cause.RUNNING, True)
 
 
 async def test_it_is_scheduled(queue: Queue) -> None:

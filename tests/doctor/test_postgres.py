@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from queuert import Client, JobType, JobTypes, PostgresState, migrations
 from queuert.cli import main
@@ -281,6 +281,34 @@ def test_a_server_that_flushes_nothing(dsn: str) -> None:
     assert "full_page_writes is off" in texts
 
 
+def test_what_the_command_line_sets_is_mended_there(private_postgres: StartPostgres) -> None:
+    """ALTER SYSTEM would change nothing: embedded servers have their settings on the command line."""
+    off: dict[str, str | int] = {"autovacuum": "off", "fsync": "off", "full_page_writes": "off"}
+    dsn = private_postgres(durable=False, settings=off).dsn()
+    migrations.upgrade(dsn)
+    remedies = [one.remedy for check in ("settings", "vacuum") for one in found(dsn, check)]
+    for name in off:
+        text = f"{name} is set on the server's command line, which ALTER SYSTEM does not override: remove it there"
+        assert any(one.startswith(text) for one in remedies), remedies
+
+
+@pytest.mark.parametrize("setting", ["synchronous_commit = off", "lock_timeout = '5s'"])
+@pytest.mark.parametrize("place", ["DATABASE postgres", "ROLE app", "ROLE app IN DATABASE postgres"])
+def test_the_remedy_reaches_what_is_set(server: EmbeddedPostgres, app: str, setting: str, place: str) -> None:
+    """Each place wins over those that are named before it, and over ALTER SYSTEM."""
+    name = setting.partition(" ")[0]
+    place = place.replace("postgres", f'"{conninfo_to_dict(app)["dbname"]}"')
+    with admin(server) as connection:
+        connection.execute(f"ALTER {place} SET {setting}".encode())
+        try:
+            for statement in problem(app, "settings").remedy.split("; "):
+                connection.execute(statement.encode())
+            assert [one.severity for one in found(app, "settings")] == [Severity.OK]
+        finally:
+            for one in (place, "ROLE app"):
+                connection.execute(f"ALTER {one} RESET {name}".encode())
+
+
 def test_connections_in_use(server: EmbeddedPostgres, app: str) -> None:
     one = problem(app, "connections", replace(DEFAULT_THRESHOLDS, used_share=0.001))
     assert "of 57 in use" in one.found
@@ -427,7 +455,6 @@ def test_due_jobs_that_nobody_takes(dsn: str) -> None:
         client.start_chain(number, 1)
         thresholds = replace(DEFAULT_THRESHOLDS, waiting_seconds=0.0)
         assert "no live worker" in problem(dsn, "workers", thresholds).reason
-        assert found(dsn, "workers")[0].severity is Severity.OK
         client.pause_job_types([number])
         assert problem(dsn, "workers", thresholds).remedy == "queuert job-types resume number"
 

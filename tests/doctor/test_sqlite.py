@@ -53,6 +53,10 @@ def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_is_well(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = SQLiteState(file).sync_store()
+    store.open()
+    with closing(store):
+        store.record_heartbeat(heartbeat("number"), 60.0)
     assert main(["doctor", "--url", f"sqlite:///{file}", "--json"]) == Exit.DONE
     items = json.loads(capsys.readouterr().out)["items"]
     assert {item["check"] for item in items} == CHECKS
@@ -174,6 +178,28 @@ def test_what_is_in_it(file: Path) -> None:
     assert "number" in problem(file, "retention", replace(DEFAULT_THRESHOLDS, kept_days=0.0)).found
 
 
+def test_due_jobs_without_a_worker(file: Path) -> None:
+    """At once if no worker is alive: nobody is about to take them. Else after a minute, and until then they are named.
+
+    A paused type needs no worker to be paused.
+    """
+    found = problem(file, "workers")
+    assert found.found.startswith("the oldest due job of type number has waited for ")
+    assert found.reason == "no live worker handles the type: none is alive"
+    fresh = "due jobs of types that nobody handles, or that are paused: 1; none of them has waited for 60 seconds yet"
+    with Client(SQLiteState(file), JobTypes(number), notify=InProcessNotify()) as client:
+        client.pause_job_types([number])
+        [paused] = [one for one in SQLiteState(file).diagnose() if one.check == "workers"]
+        client.resume_job_types([number])
+    assert (paused.severity, paused.found) == (Severity.OK, f"0 alive; {fresh}")
+    store = SQLiteState(file).sync_store()
+    store.open()
+    with closing(store):
+        store.record_heartbeat(heartbeat("other"), 60.0)
+    [another] = [one for one in SQLiteState(file).diagnose() if one.check == "workers"]
+    assert (another.severity, another.found) == (Severity.OK, f"1 alive; {fresh}")
+
+
 def test_due_jobs_of_a_type_that_a_worker_handles(file: Path) -> None:
     """They may wait for long where there is much to do."""
     store = SQLiteState(file).sync_store()
@@ -202,7 +228,7 @@ def test_a_bulk_operation_that_nobody_carries_out(file: Path) -> None:
         client.cancel_chain("only", reason="a test")
         client.start_bulk_operation("retry", requested_by="ana")
     found = problem(file, "workers", thresholds)
-    assert found.reason == "no live worker handles the type"
+    assert found.reason == "no live worker handles the type: none is alive"
     remedy = "start a worker, of whatever types: queuert worker MODULE:ATTRIBUTE; or: queuert operations run"
     assert found.remedy == remedy
     store = SQLiteState(file).sync_store()

@@ -83,6 +83,17 @@ def test_an_attempt_that_waits_for_an_event_names_it(
     assert vars(record)["queuert_awaited_event"] == event
 
 
+@pytest.mark.parametrize(("failed", "text"), [(False, "is tried again"), (True, "has failed for good")])
+def test_an_expired_lease_says_what_becomes_of_the_job(
+    failed: bool, text: str, logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    reaped = events.JobReaped(worker="w", job_id="j", chain_id="c", type="t", attempt=2, holder="x", failed=failed)
+    record = logged(reaped, logger, caplog)
+    lease = "the lease of worker x on attempt 2 of job j (t, chain c) expired"
+    assert record.getMessage() == f"{lease}: the attempt counts as failed, and the job {text} (reaped by w)"
+    assert vars(record)["queuert_failed"] is failed
+
+
 @pytest.mark.parametrize(
     ("user", "outcome", "error", "text"),
     [

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,10 +16,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import redis
 
 from queuert import Client, Deduplicate, JobStatus, JobType, JobTypes, NewChain, PostgresState, RetryPolicy
 from queuert.cli import main
-from queuert.embedded import EmbeddedRedis
+from queuert.embedded import EmbeddedRedis, EmbeddedServerError
+from queuert.embedded.binaries import find_postgres
 from queuert.errors import StateError, StateUnavailableError
 from queuert.ids import new_id
 from queuert.limits import TypeTraits
@@ -55,19 +60,43 @@ def handle(attempt):
 """
 
 
+def _commands(text: str) -> Iterator[str]:
+    """The commands of a block, a line each; one with an open quotation mark goes on in the next line."""
+    command = ""
+    for line in text.splitlines():
+        command = f"{command}\n{line}" if command else line
+        if command.count('"') % 2 == 0:
+            yield command
+            command = ""
+    assert not command
+
+
 class Runbook:
     """Runs the commands of one section, and knows which were run."""
 
     def __init__(self, heading: str, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
-        blocks = re.findall(r"^```(sh|sql)\n(.*?)^```", SECTIONS[heading], re.MULTILINE | re.DOTALL)
-        self.commands = [line for kind, text in blocks if kind == "sh" for line in text.splitlines()]
-        self.statements = [text.strip() for kind, text in blocks if kind == "sql"]
+        blocks = re.findall(r"^```sh\n(.*?)^```", SECTIONS[heading], re.MULTILINE | re.DOTALL)
+        self.commands = [command for text in blocks for command in _commands(text)]
         self.ran: set[str] = set()
 
+    def shell(self, beginning: str, **words: str) -> str:
+        """Run a command of the server's own in a shell, with these words for those in capitals; return what it prints.
+
+        Other capitals are SQL or commands of Redis.
+        """
+        [command] = [one for one in self.commands if one.startswith(beginning)]
+        self.ran.add(command)
+        for word, value in words.items():
+            command = command.replace(word, value)
+        return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
+
     def __call__(self, beginning: str, *, code: int = 0, **words: str) -> str:
-        """Run the command that begins like this, with these words for those in capitals; return what it prints."""
-        [command] = [one for one in self.commands if f"{one} ".startswith(f"queuert {beginning} ")]
+        """Run the command that is this, or begins like this, with these words for those in capitals; return what it
+        prints."""
+        whole = f"queuert {beginning}"
+        begun = [one for one in self.commands if one.startswith(f"{whole} ")]
+        [command] = [whole] if whole in self.commands else begun
         self.ran.add(command)
         self._capsys.readouterr()
         name, *arguments = shlex.split(re.sub(r"\b[A-Z]{2,}\b", lambda found: words[found[0]], command))
@@ -154,12 +183,24 @@ def test_a_poison_job(runbook: Callable[[str], Runbook], client: Client, dsn: st
     poison, other = client.start_chain(page, 1), client.start_chain(page, 2)
     store = client.state.sync_store(max_connections=1)
     store.open()
-    [held] = store.claim(ClaimRequest({"page": 60.0}, 1, "worker-7", "00000000-0000-0000-0000-000000000007"))
-    with psycopg.connect(dsn) as connection:
-        connection.execute("UPDATE queuert.job SET lease_expires_at = now() - interval '1 s' WHERE id = %s", [held.id])
-    store.reap(ReapRequest({"page": RetryPolicy(max_crashes=1)}))
+    alive(client, "page")
+    for number in (1, 2):
+        [held] = store.claim(
+            ClaimRequest({"page": 60.0}, 1, "worker-7", f"00000000-0000-0000-0000-00000000000{number}")
+        )
+        assert held.id == poison.id
+        with psycopg.connect(dsn) as connection:
+            connection.execute(
+                "UPDATE queuert.job SET lease_expires_at = now() - interval '1 s' WHERE id = %s", [held.id]
+            )
+        store.reap(ReapRequest({"page": RetryPolicy(initial_delay=0.0, max_crashes=2)}))
+        if number == 1:
+            listed = run("chains list --status open", TYPE="page")
+            assert listed.index(poison.id) < listed.index(other.id)
+            seen = f"1 of its attempts has crashed or lost the lease: queuert jobs show {poison.id} names the workers"
+            assert seen in run("why", ID=poison.id)
     store.close()
-    assert poison.id in run("chains list", TYPE="page")
+    assert poison.id in run("chains list --status failed", TYPE="page")
     shown = run("jobs show", ID=poison.id)
     assert "worker-7" in shown
     assert "lease_expired" in shown
@@ -183,13 +224,26 @@ def test_a_flood(runbook: Callable[[str], Runbook], client: Client) -> None:
     assert client.get_job(waits.id).status is JobStatus.READY
 
 
-def test_dead_workers(runbook: Callable[[str], Runbook], client: Client, application: str) -> None:
+def stop_workers_when_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each worker end when no job is left: else it would run until somebody stops it."""
+    module = importlib.import_module("queuert.worker.run")
+    run_worker = module.run
+    monkeypatch.setattr(module, "run", lambda worker, **settings: run_worker(worker, **{**settings, "once": True}))
+
+
+def test_dead_workers(
+    runbook: Callable[[str], Runbook], client: Client, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = runbook("The worker pool is dead")
     chain = client.start_chain(page, 5)
     assert run("workers") == "none\n"
     assert "no worker is alive" in run("why", ID=chain.id)
-    run("worker", APPLICATION=application)
+    run("worker APPLICATION --once", APPLICATION=application)
     assert chain.refresh().status == "completed"
+    another = client.start_chain(page, 6)
+    stop_workers_when_done(monkeypatch)
+    run("worker APPLICATION", APPLICATION=application)
+    assert another.refresh().status == "completed"
 
 
 def test_a_client_that_notifies_nobody(
@@ -207,10 +261,7 @@ def test_a_client_that_notifies_nobody(
     alive(client, "page")
     assert "nothing holds it: the next claim of its type takes it" in run("why", ID=chain.id)
     assert "a notification arrived" in run("doctor", code=_anything())
-    # Else it would run until somebody stops it.
-    module = importlib.import_module("queuert.worker.run")
-    run_worker = module.run
-    monkeypatch.setattr(module, "run", lambda worker, **settings: run_worker(worker, **{**settings, "once": True}))
+    stop_workers_when_done(monkeypatch)
     run("worker", APPLICATION=application)
     assert client.get_chain(chain.id).status == "completed"
 
@@ -220,7 +271,6 @@ def test_a_full_disk(
     runbook: Callable[[str], Runbook], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from queuert import migrations
-    from queuert.embedded import EmbeddedServerError
 
     run = runbook("The disk is full")
     with limited_files() as disk:
@@ -247,7 +297,9 @@ def test_a_full_disk(
                     "UPDATE queuert.job SET created_at = %(then)s, chain_closed_at = %(then)s WHERE id = %(id)s",
                     {"then": datetime.now(UTC) - timedelta(days=40), "id": first.id},
                 )
-            assert run("prune").startswith("deleted 1")
+            assert run("prune --older-than 30d").startswith("prune would delete 1 chain:")
+            assert run("prune --older-than 30d --yes").startswith("deleted 1")
+            assert client.preview_prune(older_than=timedelta(days=30)).count == 0
             assert client.start_chain(texts, "after").status == "open"
 
 
@@ -264,18 +316,20 @@ def _anything() -> int:
     return _Anything()
 
 
-def test_an_old_snapshot(runbook: Callable[[str], Runbook], client: Client, dsn: str) -> None:
+def test_an_old_snapshot(
+    runbook: Callable[[str], Runbook], client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = runbook("An old snapshot")
-    look, mend = run.statements
-    with psycopg.connect(dsn) as old, psycopg.connect(dsn, autocommit=True) as operator:
+    monkeypatch.setenv("PATH", f"{find_postgres().bindir}{os.pathsep}{os.environ['PATH']}")
+    with psycopg.connect(dsn) as old:
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.execute("SELECT count(*) FROM queuert.job")
         assert "transactions" in run("doctor", code=_anything())
         found = PostgresState(dsn).diagnose(Thresholds(transaction_seconds=0.0))
         assert any(one.check == "transactions" for one in found)
-        pids = [row[0] for row in operator.execute(look)]
-        assert old.info.backend_pid in pids
-        operator.execute(mend.replace("PID", str(old.info.backend_pid)))
+        look = run.shell('psql "$QUEUERT_URL" -c "SELECT pid')
+        assert str(old.info.backend_pid) in [line.split("|")[0].strip() for line in look.splitlines()]
+        run.shell('psql "$QUEUERT_URL" -c "SELECT pg_terminate_backend', PID=str(old.info.backend_pid))
         with pytest.raises(psycopg.OperationalError):
             old.execute("SELECT 1")
 
@@ -295,8 +349,13 @@ def test_a_lost_redis(
         with pytest.raises(StateUnavailableError):
             client.start_chain(page, 2, id="order-2")
         server.start()
-        monkeypatch.setenv("QUEUERT_URL", server.url())
+        monkeypatch.setenv("QUEUERT_URL", server.url(user="default"))
         assert "persist" in run("doctor", code=_anything())
+        if shutil.which("redis-cli") is None:
+            server_is_missing(EmbeddedServerError("redis-cli is not installed"))
+        assert run.shell("redis-cli") == "OK\n"
+        with redis.Redis.from_url(server.url()) as connection:
+            assert connection.config_get("appendonly") == {"appendonly": "yes"}
     with Client(RedisState(server.url()), JOB_TYPES, notify=InProcessNotify()) as client:
         for number in (1, 2, 1):
             client.start_chain(page, number, id=f"order-{number}", attach=True)
@@ -329,7 +388,9 @@ def test_a_failed_blocker(runbook: Callable[[str], Runbook], client: Client, app
     assert {one.status: one.count for one in client.count_jobs(["book"])} == {JobStatus.COMPLETED: 1_000}
 
 
-def test_a_forgotten_handler(runbook: Callable[[str], Runbook], client: Client, application: str) -> None:
+def test_a_forgotten_handler(
+    runbook: Callable[[str], Runbook], client: Client, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = runbook("A deploy forgot a handler")
     chain = client.start_chain(page, 1, deduplication=Deduplicate("one"))
     alive(client, "book")
@@ -339,6 +400,10 @@ def test_a_forgotten_handler(runbook: Callable[[str], Runbook], client: Client, 
     )
     Path("forgotten_handler.py").write_text(forgotten, encoding="utf-8")
     assert "job type 'page' has no handler" in run("check", MODULE="forgotten_handler", code=1)
+    other = client.start_chain(book, 1)
+    stop_workers_when_done(monkeypatch)
+    run("worker", APPLICATION=application, TYPE="page")
+    assert [one.refresh().status for one in (chain, other)] == ["completed", "open"]
 
 
 def test_every_runbook_is_tried() -> None:

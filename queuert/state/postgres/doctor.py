@@ -245,56 +245,98 @@ _MUST_BE_ON = {
 }
 
 
+class Setting(NamedTuple):
+    """A setting as this login has it, and where it is set, in the words of ``pg_settings.source``."""
+
+    name: str
+    value: str
+    source: str
+
+
+def _read_settings(one: Examination, names: Sequence[str]) -> dict[str, Setting]:
+    rows = one.rows(one.statements.doctor_settings, {"names": list(names)})
+    return {setting.name: setting for setting in map(Setting._make, rows)}
+
+
 def _settings(one: Examination) -> Iterator[Finding]:
-    found = dict(one.rows(one.statements.doctor_settings, {"names": list(_NAMES)}))
-    findings = [*_durability(found), *_timeouts(one, found), *_sessions(one, found)]
+    found = _read_settings(one, _NAMES)
+    findings = [*_durability(one, found), *_timeouts(one, found), *_sessions(one, found)]
     yield from findings or [ok("settings", "commits are flushed, and no timeout ends what workers need")]
 
 
-def _durability(found: dict[str, str]) -> Iterator[Finding]:
+def _durability(one: Examination, found: dict[str, Setting]) -> Iterator[Finding]:
     for name, reason in _MUST_BE_ON.items():
-        if found[name] == "off":
-            yield error("settings", f"{name} is off", reason, _set_system(name, "on"))
-    if found["synchronous_commit"] == "off":
+        if found[name].value == "off":
+            yield error("settings", f"{name} is off", reason, _turn_on(one, found[name]))
+    if found["synchronous_commit"].value == "off":
         reason = "a crash of the server loses jobs that were acknowledged within the last moments"
-        yield error("settings", "synchronous_commit is off", reason, _set_system("synchronous_commit", "on"))
+        yield error("settings", "synchronous_commit is off", reason, _turn_on(one, found["synchronous_commit"]))
 
 
-def _timeouts(one: Examination, found: dict[str, str]) -> Iterator[Finding]:
-    role = sql_text.Identifier(one.server.role).as_string(one.connection)
-    if found["idle_session_timeout"] != "0":
+def _timeouts(one: Examination, found: dict[str, Setting]) -> Iterator[Finding]:
+    idle = found["idle_session_timeout"]
+    if idle.value != "0":
         yield warning(
             "settings",
-            f"idle_session_timeout is {int(found['idle_session_timeout']):,} ms",
+            f"idle_session_timeout is {int(idle.value):,} ms",
             "the server ends idle connections of pools and listeners, which then connect again and look at everything",
-            f"ALTER ROLE {role} SET idle_session_timeout = 0",
+            _set_for_role(one, idle, "0"),
         )
     longest = round(one.settings.answer_timeout * 1000)
     for name in ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout", "lock_timeout"):
-        if 0 < int(found.get(name, "0")) < longest:
+        # Servers before 17 have no transaction_timeout.
+        setting = found.get(name)
+        if setting is not None and 0 < int(setting.value) < longest:
             yield warning(
                 "settings",
-                f"{name} is {int(found[name]):,} ms, less than answer_timeout ({longest:,} ms)",
+                f"{name} is {int(setting.value):,} ms, less than answer_timeout ({longest:,} ms)",
                 "the server ends statements or transactions of handlers and workers that Queuert would still wait for",
-                f"ALTER ROLE {role} SET {name} = '{one.settings.answer_timeout:g}s'",
+                _set_for_role(one, setting, f"'{one.settings.answer_timeout:g}s'"),
             )
 
 
-def _sessions(one: Examination, found: dict[str, str]) -> Iterator[Finding]:
-    wrong = [name for name, value in _SET_IN_OUR_SESSIONS.items() if found[name] != value]
+def _sessions(one: Examination, found: dict[str, Setting]) -> Iterator[Finding]:
+    wrong = [found[name] for name, value in _SET_IN_OUR_SESSIONS.items() if found[name].value != value]
     if wrong and _is_pooled(one):
-        role = sql_text.Identifier(one.server.role).as_string(one.connection)
-        for name in wrong:
+        for setting in wrong:
             yield warning(
                 "settings",
-                f"{name} is {found[name]}",
+                f"{setting.name} is {setting.value}",
                 "calls fail and are repeated: Queuert sets it in sessions of its own, but not in those of a pooler",
-                f"ALTER ROLE {role} SET {name} = '{_SET_IN_OUR_SESSIONS[name]}'",
+                _set_for_role(one, setting, f"'{_SET_IN_OUR_SESSIONS[setting.name]}'"),
             )
 
 
-def _set_system(name: str, value: str) -> str:
-    return f"ALTER SYSTEM SET {name} = {value}; SELECT pg_reload_conf()"
+def _turn_on(one: Examination, setting: Setting) -> str:
+    """What switches a setting on for all: where it is set now may win over ALTER SYSTEM."""
+    places = _places(one, setting.name)
+    return places.get(setting.source, f"ALTER SYSTEM SET {setting.name} = on; SELECT pg_reload_conf()")
+
+
+def _set_for_role(one: Examination, setting: Setting, value: str) -> str:
+    """What gives the role of this login another value: where it is set now may win over ALTER ROLE."""
+    if setting.source in ("database user", "client"):
+        return _places(one, setting.name)[setting.source]
+    return f"ALTER ROLE {_quoted(one, one.server.role)} SET {setting.name} = {value}"
+
+
+def _places(one: Examination, name: str) -> dict[str, str]:
+    """How to take a setting away from each of the places that win over ALTER SYSTEM, in their order."""
+    role, database = _quoted(one, one.server.role), _quoted(one, one.connection.info.dbname)
+    return {
+        "command line": f"{name} is set on the server's command line, which ALTER SYSTEM does not override: remove it "
+        "there, and restart the server",
+        "global": f"ALTER ROLE ALL RESET {name}",
+        "database": f"ALTER DATABASE {database} RESET {name}",
+        "user": f"ALTER ROLE {role} RESET {name}",
+        "database user": f"ALTER ROLE {role} IN DATABASE {database} RESET {name}",
+        "client": f"{name} is set by the options of the address, or by PGOPTIONS, which win over the server: remove it "
+        "there",
+    }
+
+
+def _quoted(one: Examination, name: str) -> str:
+    return sql_text.Identifier(name).as_string(one.connection)
 
 
 def _connections(one: Examination) -> Iterator[Finding]:
@@ -510,12 +552,12 @@ def _event_log(one: Examination) -> Iterator[Finding]:
 
 
 def _vacuum(one: Examination) -> Iterator[Finding]:
-    settings = dict(one.rows(one.statements.doctor_settings, {"names": ["autovacuum", "track_counts"]}))
+    settings = _read_settings(one, ["autovacuum", "track_counts"])
     reason = "dead rows stay, tables and indexes grow, and claims slow down"
     findings = [
-        error("vacuum", f"{name} is off", reason, _set_system(name, "on"))
-        for name, value in sorted(settings.items())
-        if value == "off"
+        error("vacuum", f"{name} is off", reason, _turn_on(one, setting))
+        for name, setting in sorted(settings.items())
+        if setting.value == "off"
     ]
     schema = one.settings.schema
     for table, live, dead, off in one.rows(one.statements.doctor_tables, {"schema": schema}):

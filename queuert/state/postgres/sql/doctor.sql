@@ -10,8 +10,8 @@ SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(), role
 FROM pg_roles AS role WHERE role.rolname = current_user
 
 -- name: doctor_settings
--- Reads settings as this login has them.
-SELECT name, setting FROM pg_settings WHERE name = ANY (%(names)s::text[])
+-- Reads settings as this login has them, and where each is set.
+SELECT name, setting, source FROM pg_settings WHERE name = ANY (%(names)s::text[])
 
 -- name: doctor_pools
 -- Reads how many connections the workers that are alive may open: a pool of their concurrency, at most 20, and 4, one
