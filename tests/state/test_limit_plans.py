@@ -161,6 +161,16 @@ def test_claim_fair(explained: Callable[..., Plan], cursor: str, first_rank: int
     assert "job_limit_ready" in plan.indexes()
 
 
+@pytest.mark.parametrize("cursor", ["", "key0300", "key0500-busy", "zzz"])
+def test_claim_next_key(explained: Callable[..., Plan], cursor: str) -> None:
+    """The entry of the next key, and what is claimed."""
+    request = replace(CLAIM, leases={"work": 60.0}, limits={"work": Limits(fair=True)}, limit=1)
+    plan = explained(SQL.claim_next_key, claiming.claim_next_key(request, {"work": cursor}))
+    # 50 scheduled jobs become ready.
+    check(plan, rows=4 + 3 * 50)
+    assert plan.indexes() & {"job_limit_ready", "job_limit_free"}
+
+
 def test_claim_fair_of_few_keys(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:
     """Where there are fewer keys than jobs wanted, at most two more for each job are read."""
     with connection.transaction(force_rollback=True):
@@ -189,11 +199,12 @@ def test_prune_rate_window(explained: Callable[..., Plan]) -> None:
 
 def test_claims_return_the_same_columns() -> None:
     """Rows of all claims are decoded by one function."""
-    claims = (SQL.claim, SQL.claim_admitted, SQL.claim_fair)
+    claims = (SQL.claim, SQL.claim_admitted, SQL.claim_fair, SQL.claim_next_key)
     columns = [one.rsplit(b"SELECT id, type", 1)[1].split(b"FROM")[0].replace(b",", b" ").split() for one in claims]
     # What each says besides comes last.
     shared = columns[0].index(b"packed") + 1
-    assert columns[0][:shared] == columns[1][:shared] == columns[2][:shared]
+    assert all(one[:shared] == columns[0][:shared] for one in columns)
+    assert columns[2] == columns[3]
 
 
 def test_pauses_cost_nothing(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:

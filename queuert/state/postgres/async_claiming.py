@@ -111,8 +111,13 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         jobs: list[ClaimedJob] = []
         for _ in range(_ADMISSIONS):
             rest = replace(request, limit=request.limit - len(jobs))
-            params = claiming.claim_fair(rest, cursors, expansion=self._expansion.factor, space=space)
-            found = await self._fetch(self._sql.prepared["claim_fair"], params)
+            if rest.limit == 1 and len(rest.leases) == 1 and rest.after_rank is None and not space.begun:
+                params = claiming.claim_next_key(rest, cursors)
+                statement = self._sql.prepared["claim_next_key"]
+            else:
+                params = claiming.claim_fair(rest, cursors, expansion=self._expansion.factor, space=space)
+                statement = self._sql.prepared["claim_fair"]
+            found = await self._fetch(statement, params)
             claimed = [row for row in found if row[claiming.ID] is not None]
             self._expansion.note(claimed)
             summary = claiming.fair_claim(found, len(claimed))

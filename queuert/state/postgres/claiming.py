@@ -302,8 +302,21 @@ def claim_fair(
     }
 
 
+def claim_next_key(request: ClaimRequest, cursors: Mapping[str, str]) -> Parameters:
+    """Return the parameters of ``claim_next_key``, for a request of one job of one type."""
+    [(type, lease)] = request.leases.items()
+    return {
+        "type": type,
+        "lease": lease,
+        "cursor": cursors.get(type, ""),
+        "promoted": _AT_LEAST,
+        "token": request.token,
+        "holder": request.holder,
+    }
+
+
 def fair_claim(found: Sequence[Row], claimed: int) -> FairClaim:
-    """Decode what the rows of ``claim_fair`` say of the claim as a whole."""
+    """Decode what the rows of ``claim_fair`` or ``claim_next_key`` say of the claim as a whole."""
     chosen, promoted, cut, keys = found[0][SUMMARY : SUMMARY + 4]
     rows = json.loads(keys) if keys else []
     return FairClaim(

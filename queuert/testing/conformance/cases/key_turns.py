@@ -9,7 +9,7 @@ from typing import Any
 
 from queuert.limits import Limits
 from queuert.run_at import after
-from queuert.state import AsyncStore
+from queuert.state import AsyncStore, Capability
 from queuert.state.types import ClaimedJob
 from queuert.testing.conformance.builders import ask, complete, eventually, job, start
 from queuert.testing.conformance.registry import case
@@ -180,15 +180,28 @@ async def paused_types_are_left_out(stores: Stores) -> None:
     assert len(await _claim(store, 9)) == 2
 
 
+@case(Capability.ROW_LOCKS, Capability.USER_TRANSACTIONS)
+async def what_others_hold_is_passed_over(stores: Stores) -> None:
+    """A key whose best job is held has its turn with the next one, or later."""
+    store, other = await stores.open_many(2)
+    [held] = await start(store, job(limit_key="a", priority=1))
+    await _start(store, "ab")
+    async with stores.user_transaction() as connection:
+        await store.start_jobs([job("waits", blockers=[held])], connection=connection)
+        assert sorted(await _keys(other)) == ["a", "b"]
+    assert [one.id for one in await _claim(other)] == [held]
+
+
 @case()
 async def all_jobs_once_by_claims_at_once(stores: Stores) -> None:
-    """Stores that claim at once take each job once, and leave none."""
+    """Stores that claim at once, three jobs or one, take each job once, and leave none."""
     several = await stores.open_many(6)
     await _start(several[0], "a" * 60 + "bbbcccdd.." + "efghijkl")
     found: list[str] = []
 
     async def work(store: AsyncStore) -> None:
-        while claimed := await _claim(store, 3):
+        limit = 1 if store in several[::2] else 3
+        while claimed := await _claim(store, limit):
             found.extend(one.id for one in claimed)
             await store.finish([complete(one) for one in claimed])
 
