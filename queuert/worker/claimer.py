@@ -216,17 +216,16 @@ class Claimer:
         claimed, more = await self._claim(demand)
         # From here on handlers begin. One that blocks the event loop must not look like a claim that is not answered.
         self.claiming_since = None
-        if not more:
-            # Let the claimed jobs begin first: the next query is not urgent.
-            await asyncio.sleep(0)
-            if not self.loop.stopping:
-                self.claiming_since = lease_time()
-                next_due = await self._store.next_due(list(self._leases))
-                self.claiming_since = None
-                self._nothing_left = next_due is None or next_due > 0
-                # If nothing was claimed, most likely another worker has the job that is left.
-                if self._nothing_left or self._claimed_all_types or not claimed:
-                    await self._wait(claimed, next_due)
+        # Let the claimed jobs begin first: the next query is not urgent.
+        await asyncio.sleep(0)
+        if not more and not self.loop.stopping:
+            self.claiming_since = lease_time()
+            next_due = await self._store.next_due(list(self._leases))
+            self.claiming_since = None
+            self._nothing_left = next_due is None or next_due > 0
+            # If nothing was claimed, most likely another worker has the job that is left.
+            if self._nothing_left or self._claimed_all_types or not claimed:
+                await self._wait(claimed, next_due)
 
     async def _claim(self, demand: int) -> tuple[int, bool]:
         """Claim and start up to ``demand`` jobs. Return their number, and whether there may be more to claim now."""
