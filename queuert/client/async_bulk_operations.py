@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
 from queuert.attributes import GivenAttributes
@@ -62,14 +64,19 @@ class AsyncClientBulkOperations(AsyncClientBase):
 
         Raises:
             ConfigurationError: as for :meth:`start_bulk_operation`, or ``counted_up_to`` is below 1.
-            InvalidIdentifierError: the name of a job type or an attribute is not valid.
+            InvalidIdentifierError: the name of a job type, an attribute, or the error is not valid.
         """
-        checked_bound(counted_up_to)
+        checked_bound("counted_up_to", counted_up_to)
         request = BulkArguments(action, job_types, statuses, attributes, since, before, error).counted()
+        # Those of the library's own types are not even looked at: there may be more of them than are counted.
+        types = await self._types_meant(request.filter.types)
+        if not types:
+            return BulkPreview(0, False)
+        filter = replace(request.filter, types=types)
         store, count, seen, cursor = await self._open_store(), 0, 0, None
         while seen < counted_up_to:
             limit = min(MAX_PAGE, counted_up_to - seen)
-            page = await store.list_chains(request.filter, PageRequest(limit, cursor, oldest_first=True))
+            page = await store.list_chains(filter, PageRequest(limit, cursor, oldest_first=True))
             seen += len(page.items)
             count += sum(map(request.selects, page))
             cursor = page.next_cursor
@@ -119,7 +126,10 @@ class AsyncClientBulkOperations(AsyncClientBase):
         Raises:
             ConfigurationError: the action does not exist, cannot change chains of one of the statuses, or has not the
                 arguments that it needs; a time has no time zone; the priority is out of range.
-            InvalidIdentifierError: ``requested_by``, ``id``, or the name of a job type or an attribute, is not valid.
+            InvalidIdentifierError: ``requested_by``, ``id``, ``error``, or the name of a job type or an attribute, is
+                not valid.
+            JobTypeMismatchError: a chain of another type has the id.
+            JobIdConflictError: a job that does not begin a chain has the id.
         """
         arguments = BulkArguments(action, job_types, statuses, attributes, since, before, error)
         request = arguments.request(requested_by, reason=reason, run_at=run_at, priority=priority)
@@ -128,7 +138,9 @@ class AsyncClientBulkOperations(AsyncClientBase):
         try:
             started = await (await self._open_store()).start_bulk_operation(job)
         except JobIdConflictError:
-            return await self.get_bulk_operation(chosen)
+            with suppress(ChainNotFoundError):
+                return await self.get_bulk_operation(chosen)
+            raise
         self.notify.publish(Topic.BULK_OPERATIONS, [started.id])
         self.observers.emit(ChainStarted(chain_id=started.id, type=started.type, in_callers_transaction=False))
         return await self.get_bulk_operation(started.id)
@@ -138,7 +150,8 @@ class AsyncClientBulkOperations(AsyncClientBase):
 
         Raises:
             ChainNotFoundError: no chain has this id.
-            ConfigurationError: the chain is not a bulk operation.
+            JobTypeMismatchError: the chain is not a bulk operation.
+            ConfigurationError: it has an input that ``start_bulk_operation`` has not written.
         """
         [id] = chain_ids([operation])
         store = await self._open_store()
@@ -174,7 +187,11 @@ class AsyncClientBulkOperations(AsyncClientBase):
 
         Returns:
             How many batches this call did.
+
+        Raises:
+            ConfigurationError: ``batches`` is no integer above 0.
         """
+        most = None if batches is None else checked_bound("batches", batches)
         store = await self._open_store()
         runner = AsyncBulkRunner(
             store,
@@ -186,6 +203,6 @@ class AsyncClientBulkOperations(AsyncClientBase):
         )
         await runner.reap()
         done = 0
-        while (batches is None or done < batches) and await runner.run_batch():
+        while (most is None or done < most) and await runner.run_batch():
             done += 1
         return done
