@@ -20,9 +20,10 @@ from queuert.bulk_operations import (
     bulk_operations,
     encode_batch,
 )
+from queuert.client.arguments import known_statuses
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_bulk_runner import AsyncBulkRunner
-from queuert.client.bulk_operations import COUNTED_CHAINS, BulkArguments, checked_bound
+from queuert.client.bulk_operations import COUNTED_CHAINS, BulkArguments, checked_bound, known_actions
 from queuert.client.schedules import JobTypeReference
 from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.ids import new_id
@@ -32,7 +33,7 @@ from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted
 from queuert.run_at import RunAt
 from queuert.state.adapter import Capability
-from queuert.state.paging import MAX_PAGE, ChainFilter, Page, PageRequest
+from queuert.state.paging import MAX_PAGE, ChainFilter, Page, PageRequest, Position
 from queuert.state.types import NewJob
 from queuert.texts import check_text
 
@@ -161,21 +162,43 @@ class AsyncClientBulkOperations(AsyncClientBase):
         [last_job] = await store.get_jobs([chain.tail_id])
         return bulk_operation(chain, last_job)
 
-    async def list_bulk_operations(self, *, limit: int = 50, cursor: str | None = None) -> Page[BulkOperation]:
+    async def list_bulk_operations(
+        self,
+        *,
+        actions: Iterable[BulkAction | str] | None = None,
+        statuses: Iterable[ChainStatus | str] | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[BulkOperation]:
         """Return a page of the operations, open and closed, the newest first.
 
         Args:
+            actions: only operations of these actions; by default all.
+            statuses: only operations of these statuses; by default all.
             limit: the most entries of the page, between 1 and 1,000.
             cursor: the ``next_cursor`` of the previous page.
 
         Raises:
             InvalidCursorError: the cursor does not belong to this listing.
-            ConfigurationError: the limit is out of range.
+            ConfigurationError: the limit is out of range, or an action or a status does not exist.
         """
-        store = await self._open_store()
-        page = await store.list_chains(ChainFilter(types=(BULK_OPERATION_TYPE,)), PageRequest(limit, cursor))
-        last_jobs = await store.get_jobs([chain.tail_id for chain in page])
-        return Page(bulk_operations(page, last_jobs), page.next_cursor)
+        wanted = known_actions(actions)
+        filter = ChainFilter(types=(BULK_OPERATION_TYPE,), statuses=known_statuses(ChainStatus, statuses))
+        store, request, found = await self._open_store(), PageRequest(limit, cursor), list[BulkOperation]()
+        while True:
+            page = await store.list_chains(filter, request)
+            last_jobs = await store.get_jobs([chain.tail_id for chain in page])
+            operations = bulk_operations(page, last_jobs)
+            if wanted is None:
+                return Page(operations, page.next_cursor)
+            # The action is in the input: pages are read until there are enough of those that are wanted.
+            found += [one for one in operations if one.action in wanted]
+            if len(found) > limit or (len(found) == limit and page.next_cursor is not None):
+                last = found[limit - 1]
+                return Page(tuple(found[:limit]), Position.at_time(last.created_at, last.id).encode())
+            if page.next_cursor is None:
+                return Page(tuple(found), None)
+            request = replace(request, cursor=page.next_cursor)
 
     async def run_bulk_operations(self, *, batches: int | None = None) -> int:
         """Do batches of open operations in this process, beside workers, until there is none to claim.

@@ -308,7 +308,7 @@ class AsyncClientManagement(AsyncClientBase):
         reason: str = CANCELLED_BY_CLIENT,
         connection: AsyncConnectionLike | None = None,
     ) -> bool:
-        """Cancel one chain, see :meth:`cancel_chains`. Return whether this call closed it."""
+        """Cancel one chain, see :meth:`cancel_chains`. Return whether this call closed it, whatever else it closed."""
         return (await self.cancel_chains([chain], cascade=cascade, reason=reason, connection=connection))[0]
 
     async def cancel_chains(

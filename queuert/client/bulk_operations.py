@@ -12,7 +12,7 @@ from queuert.client.management import checked_run_at
 from queuert.client.schedules import JobTypeReference
 from queuert.errors import ConfigurationError
 from queuert.jobs import ChainStatus
-from queuert.new_chain import checked_priority
+from queuert.new_chain import checked_priority, listed
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter
 from queuert.texts import check_text, checked_reason
@@ -21,7 +21,7 @@ COUNTED_CHAINS = 10_000
 """Chains at which the counting of a preview ends."""
 
 _MAX_SUMMARY = 4_000
-"""The most characters of an error that chains are selected by: more than a worker stores of a class and a message."""
+"""The most characters of an error that chains are selected by: more than any summary of a worker has."""
 
 
 def checked_bound(name: str, bound: int) -> int:
@@ -33,6 +33,19 @@ def checked_bound(name: str, bound: int) -> int:
     if type(bound) is not int or bound < 1:
         raise ConfigurationError(f"{name} must be an integer above 0, got {bound!r:.200}")
     return bound
+
+
+def known_actions(actions: Iterable[BulkAction | str] | None) -> frozenset[BulkAction] | None:
+    """Return the actions of which operations are listed; None for all.
+
+    Raises:
+        ConfigurationError: one does not exist, or ``actions`` is a string or another single object.
+    """
+    if actions is None:
+        return None
+    if isinstance(actions, str):
+        raise ConfigurationError(f"actions must be a sequence of {', '.join(BulkAction)}, got {str(actions)!r}")
+    return frozenset(map(checked_action, listed(actions, f"actions must be a sequence of {', '.join(BulkAction)}")))
 
 
 class BulkArguments:

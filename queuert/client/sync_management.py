@@ -309,7 +309,7 @@ class ClientManagement(ClientBase):
         reason: str = CANCELLED_BY_CLIENT,
         connection: ConnectionLike | None = None,
     ) -> bool:
-        """Cancel one chain, see :meth:`cancel_chains`. Return whether this call closed it."""
+        """Cancel one chain, see :meth:`cancel_chains`. Return whether this call closed it, whatever else it closed."""
         return (self.cancel_chains([chain], cascade=cascade, reason=reason, connection=connection))[0]
 
     def cancel_chains(
