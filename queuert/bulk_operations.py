@@ -14,15 +14,13 @@ from enum import StrEnum
 from typing import Any
 
 from queuert.attributes import by_name
-from queuert.errors import ConfigurationError
+from queuert.errors import ConfigurationError, JobTypeMismatchError
+from queuert.job_types import BULK_OPERATION_TYPE as BULK_OPERATION_TYPE
 from queuert.job_types import RESERVED
 from queuert.jobs import AttributeValue, ChainRecord, ChainStatus, Job, JobError
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter
 from queuert.state.records import json_value
-
-BULK_OPERATION_TYPE = "queuert.bulk_operation"
-"""The job type of bulk operations. Workers run its jobs beside those of their processors."""
 
 CLIENT_HOLDER = "client-"
 """Beginning of the name under which a client that does batches holds their leases; workers have names of their own."""
@@ -277,8 +275,11 @@ def bulk_operation(chain: ChainRecord, last_job: Job | None) -> BulkOperation:
     """Return the operation of a chain and its last job.
 
     Raises:
-        ConfigurationError: the chain is not one of a bulk operation.
+        JobTypeMismatchError: the chain is of another type.
+        ConfigurationError: its input is not one of a bulk operation.
     """
+    if chain.type != BULK_OPERATION_TYPE:
+        raise JobTypeMismatchError(chain.id, BULK_OPERATION_TYPE, chain.type)
     request, progress = decode_batch(json_value(chain.input) if last_job is None else last_job.input)
     if chain.status is ChainStatus.COMPLETED:
         progress = _counted(progress, json_value(chain.output))

@@ -593,7 +593,7 @@ class ContextMissingError(AttemptError, LookupError):
 
 
 class BlockerFailedError(QueuertError):
-    """A blocker of this job failed or was cancelled, and has no output; the message names it.
+    """A blocker of this job failed or was cancelled, and has no output; the second line of the message has its id.
 
     The job fails without running its handler, unless the handler is registered with ``on_blocker_failure="run"``.
     """

@@ -10,7 +10,7 @@ from enum import StrEnum
 from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus, overdue_at
 from queuert.limits import ClientType, PausedType
-from queuert.state.types import COUNTED_WAIT, HeldJob, WaitFacts
+from queuert.state.types import COUNTED_WAIT, BlockerRecord, HeldJob, WaitFacts
 from queuert.workers import (
     EVERY_WORKER_HANDLES,
     HEARTBEAT_SECONDS,
@@ -174,10 +174,17 @@ class Surroundings:
     client_types: Mapping[str, ClientType] = field(default_factory=dict)
 
 
-def reasons(chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings, open_blockers: int) -> list[Reason]:
-    """What holds the last job of a chain. Pure function."""
+def reasons(
+    chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings, blockers: Sequence[BlockerRecord]
+) -> list[Reason]:
+    """What holds the last job of a chain. Pure function.
+
+    Args:
+        blockers: the chains that the job waits for, or waited for if one of them made it fail.
+    """
     if chain.status is not ChainStatus.OPEN:
-        return [_closed(chain)]
+        return [_closed(chain, blockers)]
+    open_blockers = sum(one.status is ChainStatus.OPEN for one in blockers)
     if job.status.final:
         # The chain goes on so fast that it has, while it was read, each time.
         return [Reason(Cause.DUE, f"the chain has gone on while it was read: job {job.id} is {job.status}; look again")]
@@ -235,9 +242,29 @@ def in_a_line(explanation: Explanation) -> str:
     return text
 
 
-def _closed(chain: ChainRecord) -> Reason:
+def _closed(chain: ChainRecord, blockers: Sequence[BlockerRecord]) -> Reason:
     error = "" if chain.error is None else f": {_short(chain.error)}"
-    return Reason(Cause.CLOSED, f"the chain is {chain.status} since {_time(chain.closed_at)}{error}")
+    text = f"the chain is {chain.status} since {_time(chain.closed_at)}{error}"
+    if failed_for_blocker(chain):
+        text = _and(text, _blockers_since(chain, blockers))
+    return Reason(Cause.CLOSED, text)
+
+
+def failed_for_blocker(chain: ChainRecord) -> bool:
+    """Whether a chain failed since its last job waited for one that did."""
+    return chain.status is ChainStatus.FAILED and chain.error is not None and chain.error.kind == "blocker_failed"
+
+
+def _blockers_since(chain: ChainRecord, blockers: Sequence[BlockerRecord]) -> str:
+    """What has become of the chains that made one fail: its error says what they were."""
+    for one in blockers:
+        if one.status in (ChainStatus.FAILED, ChainStatus.CANCELLED):
+            retry = f"queuert chains retry {one.chain_id} --cascade"
+            return f"chain {one.chain_id} is still {one.status}: {retry} retries both"
+    for one in blockers:
+        if one.status is ChainStatus.OPEN:
+            return f"chain {one.chain_id} is open again: queuert chains retry {chain.id} makes this one wait for it"
+    return f"all that it waited for is completed now: queuert chains retry {chain.id}" if blockers else ""
 
 
 def _crashes(job: Job) -> str:

@@ -55,7 +55,10 @@ BlockerDeclaration: TypeAlias = "tuple[JobType[Any, Any] | str | EllipsisType, .
 _TYPE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]*")
 _MAX_TYPE_NAME = 128
 RESERVED = "queuert."
-"""Beginning of the names of the library's own job types: of bulk operations, and of deliveries of webhooks."""
+"""Beginning of the names of the library's own job types: of bulk operations, and of deliveries of webhooks. What is
+said of chains of all types does not mean theirs, only what names them."""
+BULK_OPERATION_TYPE = f"{RESERVED}bulk_operation"
+"""The job type of bulk operations. Workers run its jobs beside those of their processors."""
 
 
 def checked_type_name(name: object) -> str:

@@ -130,7 +130,8 @@ class JobError:
     def summary(self) -> str:
         """The class of the exception, or the kind, and the first line of the message: what failures are grouped by.
 
-        It has no white space at its ends and no control of lines, so that it is the same after a form has sent it.
+        A line of more than 200 characters is cut. It has no white space at its ends and no control of lines, so that it
+        is the same after a form has sent it, or a command line: bulk operations select chains by it.
 
         >>> JobError("handler", "no answer" + chr(10) + "after 3 s", "app.GatewayTimeout").summary
         'app.GatewayTimeout: no answer'

@@ -47,8 +47,10 @@ _STATEMENTS = (
 )
 _NO_LOCK = re.compile(
     r"CREATE (?:(?:UNLOGGED )?TABLE|SEQUENCE|(?:OR REPLACE )?(?:VIEW|FUNCTION))|DROP FUNCTION"
-    r"|REVOKE|GRANT|COMMENT|DO|SELECT|SET"
+    r"|REVOKE|GRANT|COMMENT|SELECT|SET"
 )
+_CODE = re.compile(r"DO\b")
+"""Blocks of code: what they lock is not read from their text."""
 _NEW_TABLE = re.compile(r"CREATE (?:(?:UNLOGGED )?TABLE|VIEW|SEQUENCE) (?:IF NOT EXISTS )?(\w+)", re.IGNORECASE)
 _BLOCKS: Mapping[str, str] = {
     "ACCESS EXCLUSIVE": "reads and writes",
@@ -68,11 +70,13 @@ class MigrationStep:
         statement: its text.
         table: the existing table or index that it locks; None if there is none, or if that is not known.
         lock: the mode of the lock, as Postgres calls it; None without a table.
-        blocks: what waits while it holds the lock: ``nothing``, ``writes``, ``reads and writes``, or ``unknown``.
+        blocks: what waits while it holds the lock: ``nothing``, ``writes``, ``reads and writes``, or ``unknown``, as of
+            each block of code (``DO``).
         in_transaction: whether it runs in the transaction of its revision, and keeps its locks until that ends.
         rows: about how many rows the table has with its partitions, by the statistics; None without a table.
         bytes: the size of the table without its indexes.
-        seconds: an estimate of how long it reads or writes the table; 0.0 if it does neither; None if not known.
+        seconds: an estimate of how long it reads or writes the table; 0.0 if it does neither; None if not known. Of
+            blocks of code it is 0.0: those of Queuert replace functions and grant rights, as its tests check.
     """
 
     revision: str
@@ -90,8 +94,14 @@ class MigrationStep:
         """Whether jobs go on meanwhile: nothing waits for it, or for a moment only."""
         return self.seconds is not None and (self.blocks == "nothing" or self.seconds < 1.0)
 
+    @property
+    def is_code(self) -> bool:
+        """Whether it is a block of code, whose locks are not known."""
+        return _CODE.match(self.statement) is not None
+
     def __str__(self) -> str:
-        lines = [self.statement.splitlines()[0]]
+        first, *rest = self.statement.splitlines()
+        lines = [f"{first} ..." if rest else first]
         if self.table is not None:
             rows = "" if self.rows is None else f", about {self.rows:,} rows, {(self.bytes or 0) / 1e6:,.1f} MB"
             lines.append(f"locks {self.table} ({self.lock}){rows}")
@@ -103,7 +113,10 @@ class MigrationStep:
             else f"about {self.seconds:.0f} s"
         )
         apart = "" if self.in_transaction else ", in no transaction"
-        lines.append(f"blocks {self.blocks}; takes {took}{apart}")
+        if self.is_code:
+            lines.append(f"a block of code: what it locks and how long it takes cannot be read from its text{apart}")
+        else:
+            lines.append(f"blocks {self.blocks}; takes {took}{apart}")
         return "\n    ".join(lines)
 
 
@@ -147,10 +160,13 @@ class MigrationPlan:
                 revision = step.revision
                 lines.append(f"revision {revision}")
             lines.append(f"  {step}")
-        slow = sum(not step.online for step in self.steps)
-        return "\n".join(
-            [*lines, "jobs go on meanwhile" if self.online else f"{slow} statements hold up jobs: see above"]
-        )
+        slow, code = (sum(found) for found in zip(*((not one.online, one.is_code) for one in self.steps), strict=True))
+        lines.append("jobs go on meanwhile" if self.online else f"{slow} statements hold up jobs: see above")
+        if code:
+            lines[-1] += f"; not counting {code} block{'s' * (code > 1)} of code"
+        if any("\n" in step.statement for step in self.steps):
+            lines.append("... stands for the other lines of a statement: queuert migrate sql prints them")
+        return "\n".join(lines)
 
 
 def plan_upgrade(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str = "head") -> MigrationPlan:
@@ -227,6 +243,8 @@ def _step(
             revision, text, found[1], lock, _BLOCKS[lock], in_transaction, rows, size, round(seconds, 1)
         )
     else:
+        if _CODE.match(flat):
+            return MigrationStep(revision, text, None, None, "unknown", in_transaction)
         if not _NO_LOCK.match(flat):
             return MigrationStep(revision, text, None, None, "unknown", in_transaction, seconds=None)
     return MigrationStep(revision, text, None, None, "nothing", in_transaction)

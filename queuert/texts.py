@@ -8,6 +8,7 @@ from queuert.errors import ConfigurationError, InvalidIdentifierError
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}", re.ASCII)
+_MAX_REASON = 2_000
 _MAX_TEXT_BYTES = 1_000  # Two of them fit into one entry of a Postgres index (2,704 bytes).
 
 
@@ -21,7 +22,7 @@ def text_reason(text: str) -> str | None:
     return "a NUL character" if found[0] == "\x00" else "a lone surrogate, which is not Unicode text"
 
 
-def check_text(value: object, *, what: str, max_chars: int = 512) -> str:
+def check_text(value: object, *, what: str, max_chars: int = 512, max_bytes: int = _MAX_TEXT_BYTES) -> str:
     """Return the value, if it can serve as an identifier: an id, a deduplication key, a worker's name.
 
     All characters are allowed (quotes, newlines, all of Unicode) except NUL and lone surrogates, which no store takes.
@@ -29,7 +30,8 @@ def check_text(value: object, *, what: str, max_chars: int = 512) -> str:
     Args:
         value: the value to check.
         what: its name in the error, such as ``"deduplication key"``.
-        max_chars: the most characters that it may have; in UTF-8 it may have 1,000 bytes.
+        max_chars: the most characters that it may have.
+        max_bytes: the most bytes that it may have in UTF-8; by default as many as fit into an index.
 
     Raises:
         InvalidIdentifierError: it is not a string, is empty or too long, or has a character that is not allowed.
@@ -47,10 +49,8 @@ def check_text(value: object, *, what: str, max_chars: int = 512) -> str:
     reason = text_reason(value)
     if reason is not None:
         raise InvalidIdentifierError(f"{what} must not contain {reason}")
-    if len(value) > _MAX_TEXT_BYTES // 4 and len(value.encode()) > _MAX_TEXT_BYTES:
-        raise InvalidIdentifierError(
-            f"{what} must have at most {_MAX_TEXT_BYTES} bytes in UTF-8, got {len(value.encode())}"
-        )
+    if len(value) > max_bytes // 4 and len(value.encode()) > max_bytes:
+        raise InvalidIdentifierError(f"{what} must have at most {max_bytes} bytes in UTF-8, got {len(value.encode())}")
     return value
 
 
@@ -66,6 +66,17 @@ def check_step_name(name: object, *, what: str) -> str:
             f"got {name!r:.200}"
         )
     return name
+
+
+def checked_reason(reason: object) -> str:
+    """Return a reason that somebody gives, made storable and shortened to 2,000 characters.
+
+    Raises:
+        ConfigurationError: it is no string.
+    """
+    if not isinstance(reason, str):
+        raise ConfigurationError(f"reason must be a string, got {type(reason).__name__}")
+    return safe_text(reason, _MAX_REASON)
 
 
 def safe_text(text: str, max_chars: int) -> str:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.limits import Limits, TypeTraits
 
 HEARTBEAT_SECONDS = 20.0
 """Seconds between two heartbeats of a worker."""
 
-EVERY_WORKER_HANDLES = frozenset({"queuert.bulk_operation"})
+EVERY_WORKER_HANDLES = frozenset({BULK_OPERATION_TYPE})
 """The job types that each worker handles, beside those of its processors."""
 
 _NAMED = 3

@@ -54,10 +54,18 @@ seconds is the time from its start to its end."""
 _CHANGE = """Chains whose jobs run, and closed ones, are not changed.
 If one of them does not exist, none is changed."""
 _NOT_CHANGED: Mapping[int, str] = {Exit.FAILED: "a chain does not exist, or is closed, or its job runs"}
-_EDIT = """A chain whose job runs, or that is closed, is not changed: chains retry --input
-is for one that has failed."""
-_RETRY = """If one of them cannot be retried, none is. To retry all that failed, by type,
-time or error: queuert operations start retry."""
+_INPUT = """The input must be JSON. Whether the model of the job type accepts it is seen
+when a worker decodes it, and not here: this command does not know the models.
+On Postgres only the role of workers may change inputs."""
+_EDIT = f"""A chain whose job runs, or that is closed, is not changed: chains retry --input
+is for one that has failed.
+
+{_INPUT}"""
+_RETRY = f"""If one of them cannot be retried, none is. To retry all that failed, by type,
+time or error: queuert operations start retry.
+
+--input retries one chain, with another input of its last job.
+{_INPUT}"""
 
 
 _SEND_EVENT = """A handler of the chain that waits for the event gets its payload. The event

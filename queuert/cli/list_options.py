@@ -18,10 +18,11 @@ from queuert.cli.exit_codes import MEANINGS, UsageError, exit_code_text
 from queuert.cli.options import Commands, Run, add_command, database_options, existing_store, integer
 from queuert.client import Client
 from queuert.errors import ChainNotFoundError, JobNotFoundError, ScheduleNotFoundError
-from queuert.job_types import JobTypes
+from queuert.job_types import BULK_OPERATION_TYPE, JobTypes
 from queuert.new_chain import MAX_PRIORITY
 from queuert.run_at import RunAt, after, at
 from queuert.state.paging import MAX_PAGE
+from queuert.webhooks.endpoints import DELIVERY_TYPE
 
 _UNITS: Mapping[str, str] = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGO = re.compile(r"(\d{1,6})([smhd])")
@@ -56,7 +57,7 @@ def chain_not_found(client: Client, error: ChainNotFoundError) -> ChainNotFoundE
 
 
 def say_missing(sentences: Iterable[str]) -> None:
-    """Say on stderr what was given and does not exist, beside what was done to the others."""
+    """Say on stderr what was given and does not exist, or was not done, beside what was done to the others."""
     for sentence in sentences:
         print(f"queuert: {sentence}", file=sys.stderr)
 
@@ -88,7 +89,8 @@ def unknown_types(client: Client, names: Iterable[str] | None) -> list[str]:
         known.update(worker.job_types)
     found = []
     for name in dict.fromkeys(names):
-        if name not in known:
+        # The library's own types are there before any job of them.
+        if name not in known and name not in (BULK_OPERATION_TYPE, DELIVERY_TYPE):
             there_is = _alternatives(name, known, "the types are", "there are no types yet")
             found.append(f"no job and no live worker has type {name!r}: {there_is}")
     return found

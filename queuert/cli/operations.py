@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from queuert.bulk_operations import BulkAction, BulkOperation
+from queuert.bulk_operations import BulkAction, BulkOperation, BulkPreview
 from queuert.cli.exit_codes import Exit, UsageError
 from queuert.cli.list_options import (
     attribute_option,
@@ -21,12 +21,15 @@ from queuert.cli.list_options import (
     priority,
     run_at,
     run_at_options,
-    warn_of_unknown_types,
+    say_missing,
+    status_option,
+    unknown_types,
 )
 from queuert.cli.options import Commands
 from queuert.cli.output import document_of, print_fields, print_json, print_page, print_preview
 from queuert.cli.why import of_open_chain, text
 from queuert.client import Client
+from queuert.client.bulk_operations import COUNTED_CHAINS
 from queuert.documents import BulkOperationDocument
 from queuert.errors import ChainNotFoundError, RightMissingError
 from queuert.explanations import Cause, Explanation
@@ -53,6 +56,12 @@ seconds.
 
 _COLUMNS = ("id", "action", "requested_by", "status", "seen", "changed", "skipped", "created_at", "closed_at")
 
+_MOST_COUNTED = 100_000
+"""Chains at which the counting ends of what an operation is to change that is waited for."""
+
+_PROGRESS = 10.0
+"""Seconds between two lines about the progress, where they do not go to a terminal."""
+
 _POLL = 0.5
 """Seconds between two looks at an operation that others carry out."""
 
@@ -72,9 +81,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     start.add_argument("change", choices=changes, metavar="ACTION", help=f"what to do: {', '.join(changes)}")
     filter_options(start, [status.value for status in ChainStatus])
     attribute_option(start)
-    start.add_argument(
-        "--error", metavar="TEXT", help="only chains with this error: its class and the first line of its message"
-    )
+    start.add_argument("--error", metavar="TEXT", help="only chains with this error, whole and as chains list shows it")
     start.add_argument("--reason", help="of cancel: recorded as the error of the chains")
     start.add_argument("--priority", type=priority, metavar="N", help="of reprioritize: the new priority")
     run_at_options(start, "of reschedule: ")
@@ -85,6 +92,15 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     start.add_argument("--yes", action="store_true", help="confirm the operation")
     start.add_argument("--no-wait", action="store_true", help="leave all batches to workers")
     listed = actions.add("list", run_list, "list the operations, the newest first")
+    status_option(listed, [status.value for status in ChainStatus])
+    listed.add_argument(
+        "--action",
+        action="append",
+        choices=changes,
+        metavar="ACTION",
+        dest="changes",
+        help=f"only this action: {', '.join(changes)}; may be repeated",
+    )
     page_options(listed)
     show = actions.add("show", run_show, "show an operation and what it has done")
     show.add_argument("id", metavar="ID", help="id of the operation")
@@ -106,12 +122,19 @@ def run_start(args: argparse.Namespace) -> int:
         "error": args.error,
     }
     with operator(args) as client:
-        warn_of_unknown_types(client, args.types)
+        unknown = unknown_types(client, args.types)
+        say_missing(unknown)
         if not args.yes:
             preview = client.preview_bulk_operation(args.change, **filter)
+            if not unknown:
+                _say_if_nothing_matches(args, preview)
             confirm = "--yes" if args.all or _is_filtered(args) else "--all --yes"
             print_preview(f"{args.change} would concern", preview, confirm=confirm, as_json=args.json)
             return Exit.DONE
+        most = COUNTED_CHAINS if args.no_wait else _MOST_COUNTED
+        preview = client.preview_bulk_operation(args.change, counted_up_to=most, **filter)
+        if not unknown:
+            _say_if_nothing_matches(args, preview)
         operation = client.start_bulk_operation(
             args.change,
             requested_by=by_of(args),
@@ -122,9 +145,55 @@ def run_start(args: argparse.Namespace) -> int:
         )
         print(f"queuert: operation {operation.id} is started", file=sys.stderr)
         if not args.no_wait:
-            operation = _carried_out(client, operation)
+            progress = _Progress(preview)
+            try:
+                operation = _carried_out(client, operation, progress)
+            except KeyboardInterrupt:
+                progress.end()
+                look, end = (f"queuert operations {action} {operation.id}" for action in ("show", "cancel"))
+                message = f"interrupted: workers carry on with operation {operation.id}"
+                say_missing([f"{message}; {look} says how far it is, and {end} ends it"])
+                return Exit.INTERRUPTED
+            progress.end()
     _print(args, operation)
     return Exit.DONE if operation.status in (ChainStatus.OPEN, ChainStatus.COMPLETED) else Exit.FAILED
+
+
+def _say_if_nothing_matches(args: argparse.Namespace, preview: BulkPreview) -> None:
+    """Say on stderr that no chain matches: an error that is not given as it is stored, for one, matches none."""
+    if preview.count or preview.more:
+        return
+    what = "no chain matches"
+    if args.error is not None:
+        what += ": --error must be the whole error, as queuert chains list shows it"
+    say_missing([what])
+
+
+class _Progress:
+    """Says on stderr how far an operation is: on a terminal in one line, elsewhere in a line every ten seconds."""
+
+    def __init__(self, preview: BulkPreview) -> None:
+        self._count = preview.count
+        self._total = f"{preview.count:,} or more" if preview.more else f"about {preview.count:,}"
+        self._on_terminal = sys.stderr.isatty()
+        self._next = time.monotonic() + (0.0 if self._on_terminal else _PROGRESS)
+        self._open_line = False
+
+    def show(self, operation: BulkOperation) -> None:
+        """Show how far it is, if that is due."""
+        if time.monotonic() < self._next or operation.status is not ChainStatus.OPEN:
+            return
+        self._next = time.monotonic() + (0.0 if self._on_terminal else _PROGRESS)
+        of = f" of {self._total}" if operation.seen <= self._count else ""
+        line = f"queuert: {operation.seen:,}{of} chains seen, {operation.changed:,} changed"
+        print(f"\r{line}\x1b[K" if self._on_terminal else f"{line}\n", end="", file=sys.stderr, flush=True)
+        self._open_line = self._on_terminal
+
+    def end(self) -> None:
+        """End the line, so that another text can follow."""
+        if self._open_line:
+            print(file=sys.stderr)
+            self._open_line = False
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -158,7 +227,7 @@ def _is_filtered(args: argparse.Namespace) -> bool:
     return any((args.types, args.attributes, args.since, args.before, args.error is not None))
 
 
-def _carried_out(client: Client, operation: BulkOperation) -> BulkOperation:
+def _carried_out(client: Client, operation: BulkOperation, progress: _Progress) -> BulkOperation:
     """Do batches until the operation is closed, by this process or by others. Say what holds it up, if nobody does."""
     may_run, waited = True, 0.0
     looked: Explanation | None = None
@@ -170,6 +239,7 @@ def _carried_out(client: Client, operation: BulkOperation) -> BulkOperation:
             # The role of operators starts operations, and workers carry them out.
             done = may_run = False
         operation = client.get_bulk_operation(operation.id)
+        progress.show(operation)
         if done:
             waited, looked = 0.0, None
             continue
@@ -182,6 +252,7 @@ def _carried_out(client: Client, operation: BulkOperation) -> BulkOperation:
             stands = looked is not None and before is not None and looked.job_id == before.job_id
             if looked is not None and stands and looked.causes != said:
                 said = looked.causes
+                progress.end()
                 print(f"queuert: operation {operation.id} makes no progress:", *text(looked), sep="\n", file=sys.stderr)
     return operation
 
@@ -189,7 +260,9 @@ def _carried_out(client: Client, operation: BulkOperation) -> BulkOperation:
 def run_list(args: argparse.Namespace) -> int:
     """Print a page of operations."""
     with operator(args) as client:
-        page = client.list_bulk_operations(limit=args.limit, cursor=args.cursor)
+        page = client.list_bulk_operations(
+            actions=args.changes, statuses=args.statuses, limit=args.limit, cursor=args.cursor
+        )
     print_page(page, _COLUMNS, BulkOperationDocument, as_json=args.json, next_cursor=page.next_cursor)
     return Exit.DONE
 
@@ -217,8 +290,10 @@ def run_cancel(args: argparse.Namespace) -> int:
     """Cancel an operation, and print what it has done."""
     with operator(args) as client:
         _given(client, args)
-        client.cancel_chain(args.id, reason=f"cancelled by {by_of(args)}")
+        cancelled = client.cancel_chain(args.id, reason=f"cancelled by {by_of(args)}")
         operation = client.get_bulk_operation(args.id)
+    if not cancelled:
+        say_missing([f"operation {operation.id} is {operation.status} already: nothing was cancelled"])
     _print(args, operation)
     return Exit.DONE
 

@@ -52,6 +52,9 @@ def print_preview(would: str, preview: BulkPreview, *, confirm: str, as_json: bo
     if as_json:
         print_json({"count": preview.count, "more": preview.more})
         return
+    if not (preview.count or preview.more):
+        print(f"{would} 0 chains")
+        return
     more = " or more" if preview.more else ""
     print(
         f"{would} {preview.count}{more} chain{'' if preview.count == 1 and not more else 's'}: add {confirm} to do it"
@@ -92,7 +95,7 @@ def print_table(rows: Sequence[Fields], columns: Sequence[str], *, indent: str =
     if not rows:
         print(f"{indent}none")
         return
-    lines = [list(columns), *([_cut(shown(row.get(column))) for column in columns] for row in rows)]
+    lines = [list(columns), *([_in_column(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
     for line in lines:
         print(indent + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
@@ -125,5 +128,9 @@ def shown(value: object) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def _cut(text: str) -> str:
+def _in_column(value: object) -> str:
+    """A value in a column of a list, cut; of an error its whole summary, which ``operations start --error`` takes."""
+    if isinstance(value, JobError):
+        return shown(value.summary)
+    text = shown(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -13,11 +13,12 @@ from queuert.jobs import ChainStatus
 
 _DESCRIPTION = """Delete the chains that closed longer ago than an age, with all their jobs.
 
-Without --yes it only counts them. Chains that other jobs wait for stay, and so
-do those with a result_ttl that is not over. Chains whose result_ttl is over are
-deleted as well, and not counted before. It works page by page: if it is
-interrupted, run it again. Workers delete no chain that webhooks have still to
-read; this does.
+Without --yes it only counts them. Chains of the library's own types (queuert.*:
+bulk operations, deliveries of webhooks) are meant only if --type names theirs.
+Chains that other jobs wait for stay, and so do those with a result_ttl that is
+not over. Chains whose result_ttl is over are deleted as well, and not counted
+before. It works page by page: if it is interrupted, run it again. Workers
+delete no chain that webhooks have still to read; this does.
 """
 
 _STATUSES = [status.value for status in ChainStatus if status is not ChainStatus.OPEN]

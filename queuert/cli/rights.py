@@ -71,9 +71,17 @@ COMMANDS: Mapping[str, frozenset[Role]] = MappingProxyType(
 
 
 def of_command(error: RightMissingError, args: argparse.Namespace) -> RightMissingError:
-    """Return the error of a command instead of that of the method that it came to: what comes first may need less."""
+    """Return the error of a command instead of that of the method that it came to.
+
+    It names the roles that may do both: what comes first may need less than the command, and what an option asks for
+    may need more.
+    """
     called = str(getattr(args, "called", ""))
     if error.remedy is not None:  # Of a store without roles.
         return RightMissingError(error.reason, called or error.operation, remedy=error.remedy)
     roles = COMMANDS.get(called.removeprefix("queuert "))
-    return error if roles is None else RightMissingError(error.reason, called, names_of(roles, schema_name(args)))
+    if roles is None:
+        return error
+    names = names_of(roles, schema_name(args))
+    both = [name for name in names if error.roles is None or name in error.roles]
+    return RightMissingError(error.reason, called, both or names)

@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _pause(pause: PausedType | None) -> dict[str, Any]:
     if pause is None:
-        return {"paused": False, "paused_at": None, "paused_by": None}
-    return {"paused": True, "paused_at": pause.paused_at, "paused_by": pause.by}
+        return {"paused": False, "paused_at": None, "paused_by": None, "pause_reason": None}
+    return {"paused": True, "paused_at": pause.paused_at, "paused_by": pause.by, "pause_reason": pause.reason}
 
 
 def _note_of_clients(count: dict[str, Any]) -> str:
@@ -88,7 +88,8 @@ def _note(count: dict[str, Any], stopping: str) -> str | None:
     notes = []
     if count["paused"]:
         by = "" if count["paused_by"] is None else f" by {count['paused_by']}"
-        notes.append(f"paused since {shown(count['paused_at'])}{by}")
+        why = "" if count["pause_reason"] is None else f": {count['pause_reason']}"
+        notes.append(f"paused since {shown(count['paused_at'])}{by}{why}")
     elif count["held_back"]:
         notes.append(f"limits hold back {count['held_back']}")
     if not count["handled"]:

@@ -15,6 +15,7 @@ from queuert.event_log import JobEvent
 from queuert.job_types import JobTypes
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus
 from queuert.limits import ClientType
+from queuert.new_chain import listed
 from queuert.progress import shown_progress
 from queuert.run_at import in_utc
 from queuert.state.paging import Page
@@ -37,14 +38,14 @@ def known_statuses(kind: type[S], statuses: Iterable[S | str] | None) -> tuple[S
     """Return the statuses, each once, in order.
 
     Raises:
-        ConfigurationError: a status does not exist, or ``statuses`` is a string.
+        ConfigurationError: a status does not exist, or ``statuses`` is a string or another single object.
     """
     if statuses is None:
         return None
     allowed = ", ".join(kind)
     if isinstance(statuses, str):
         raise ConfigurationError(f"statuses must be a sequence of {allowed}, got {str(statuses)!r}")
-    values = list(statuses)
+    values = listed(statuses, f"statuses must be a sequence of {allowed}")
     try:
         return tuple(dict.fromkeys(kind(status) for status in values))
     except ValueError:

@@ -14,7 +14,7 @@ from queuert.client.event_feed import EventFeed
 from queuert.client.middleware import ClientMiddleware
 from queuert.codecs import PayloadFormat
 from queuert.errors import ClosedError, ConfigurationError, DefinitionError, NotPicklableError
-from queuert.job_types import JobTypes
+from queuert.job_types import RESERVED, JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import ObservabilityAdapter, observers
 from queuert.observability.tracing import TracingMiddleware, tracing_of
@@ -180,3 +180,10 @@ class AsyncClientBase(AsyncEntered):
             # The client was closed meanwhile, perhaps before there was a finalizer to call.
             await self.aclose()
         return store
+
+    async def _types_meant(self, named: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Return the types of the chains that a change of many means: the named ones, or all but the library's own."""
+        if named is not None:
+            return named
+        counts = await (await self._open_store()).count_jobs()
+        return tuple(sorted({one.type for one in counts if not one.type.startswith(RESERVED)}))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
 from queuert.attributes import GivenAttributes
@@ -18,9 +20,10 @@ from queuert.bulk_operations import (
     bulk_operations,
     encode_batch,
 )
+from queuert.client.arguments import known_statuses
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_bulk_runner import AsyncBulkRunner
-from queuert.client.bulk_operations import COUNTED_CHAINS, BulkArguments, checked_bound
+from queuert.client.bulk_operations import COUNTED_CHAINS, BulkArguments, checked_bound, known_actions
 from queuert.client.schedules import JobTypeReference
 from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.ids import new_id
@@ -30,7 +33,7 @@ from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted
 from queuert.run_at import RunAt
 from queuert.state.adapter import Capability
-from queuert.state.paging import MAX_PAGE, ChainFilter, Page, PageRequest
+from queuert.state.paging import MAX_PAGE, ChainFilter, Page, PageRequest, Position
 from queuert.state.types import NewJob
 from queuert.texts import check_text
 
@@ -62,14 +65,19 @@ class AsyncClientBulkOperations(AsyncClientBase):
 
         Raises:
             ConfigurationError: as for :meth:`start_bulk_operation`, or ``counted_up_to`` is below 1.
-            InvalidIdentifierError: the name of a job type or an attribute is not valid.
+            InvalidIdentifierError: the name of a job type, an attribute, or the error is not valid.
         """
-        checked_bound(counted_up_to)
+        checked_bound("counted_up_to", counted_up_to)
         request = BulkArguments(action, job_types, statuses, attributes, since, before, error).counted()
+        # Those of the library's own types are not even looked at: there may be more of them than are counted.
+        types = await self._types_meant(request.filter.types)
+        if not types:
+            return BulkPreview(0, False)
+        filter = replace(request.filter, types=types)
         store, count, seen, cursor = await self._open_store(), 0, 0, None
         while seen < counted_up_to:
             limit = min(MAX_PAGE, counted_up_to - seen)
-            page = await store.list_chains(request.filter, PageRequest(limit, cursor, oldest_first=True))
+            page = await store.list_chains(filter, PageRequest(limit, cursor, oldest_first=True))
             seen += len(page.items)
             count += sum(map(request.selects, page))
             cursor = page.next_cursor
@@ -119,7 +127,10 @@ class AsyncClientBulkOperations(AsyncClientBase):
         Raises:
             ConfigurationError: the action does not exist, cannot change chains of one of the statuses, or has not the
                 arguments that it needs; a time has no time zone; the priority is out of range.
-            InvalidIdentifierError: ``requested_by``, ``id``, or the name of a job type or an attribute, is not valid.
+            InvalidIdentifierError: ``requested_by``, ``id``, ``error``, or the name of a job type or an attribute, is
+                not valid.
+            JobTypeMismatchError: a chain of another type has the id.
+            JobIdConflictError: a job that does not begin a chain has the id.
         """
         arguments = BulkArguments(action, job_types, statuses, attributes, since, before, error)
         request = arguments.request(requested_by, reason=reason, run_at=run_at, priority=priority)
@@ -128,7 +139,9 @@ class AsyncClientBulkOperations(AsyncClientBase):
         try:
             started = await (await self._open_store()).start_bulk_operation(job)
         except JobIdConflictError:
-            return await self.get_bulk_operation(chosen)
+            with suppress(ChainNotFoundError):
+                return await self.get_bulk_operation(chosen)
+            raise
         self.notify.publish(Topic.BULK_OPERATIONS, [started.id])
         self.observers.emit(ChainStarted(chain_id=started.id, type=started.type, in_callers_transaction=False))
         return await self.get_bulk_operation(started.id)
@@ -138,7 +151,8 @@ class AsyncClientBulkOperations(AsyncClientBase):
 
         Raises:
             ChainNotFoundError: no chain has this id.
-            ConfigurationError: the chain is not a bulk operation.
+            JobTypeMismatchError: the chain is not a bulk operation.
+            ConfigurationError: it has an input that ``start_bulk_operation`` has not written.
         """
         [id] = chain_ids([operation])
         store = await self._open_store()
@@ -148,21 +162,43 @@ class AsyncClientBulkOperations(AsyncClientBase):
         [last_job] = await store.get_jobs([chain.tail_id])
         return bulk_operation(chain, last_job)
 
-    async def list_bulk_operations(self, *, limit: int = 50, cursor: str | None = None) -> Page[BulkOperation]:
+    async def list_bulk_operations(
+        self,
+        *,
+        actions: Iterable[BulkAction | str] | None = None,
+        statuses: Iterable[ChainStatus | str] | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[BulkOperation]:
         """Return a page of the operations, open and closed, the newest first.
 
         Args:
+            actions: only operations of these actions; by default all.
+            statuses: only operations of these statuses; by default all.
             limit: the most entries of the page, between 1 and 1,000.
             cursor: the ``next_cursor`` of the previous page.
 
         Raises:
             InvalidCursorError: the cursor does not belong to this listing.
-            ConfigurationError: the limit is out of range.
+            ConfigurationError: the limit is out of range, or an action or a status does not exist.
         """
-        store = await self._open_store()
-        page = await store.list_chains(ChainFilter(types=(BULK_OPERATION_TYPE,)), PageRequest(limit, cursor))
-        last_jobs = await store.get_jobs([chain.tail_id for chain in page])
-        return Page(bulk_operations(page, last_jobs), page.next_cursor)
+        wanted = known_actions(actions)
+        filter = ChainFilter(types=(BULK_OPERATION_TYPE,), statuses=known_statuses(ChainStatus, statuses))
+        store, request, found = await self._open_store(), PageRequest(limit, cursor), list[BulkOperation]()
+        while True:
+            page = await store.list_chains(filter, request)
+            last_jobs = await store.get_jobs([chain.tail_id for chain in page])
+            operations = bulk_operations(page, last_jobs)
+            if wanted is None:
+                return Page(operations, page.next_cursor)
+            # The action is in the input: pages are read until there are enough of those that are wanted.
+            found += [one for one in operations if one.action in wanted]
+            if len(found) > limit or (len(found) == limit and page.next_cursor is not None):
+                last = found[limit - 1]
+                return Page(tuple(found[:limit]), Position.at_time(last.created_at, last.id).encode())
+            if page.next_cursor is None:
+                return Page(tuple(found), None)
+            request = replace(request, cursor=page.next_cursor)
 
     async def run_bulk_operations(self, *, batches: int | None = None) -> int:
         """Do batches of open operations in this process, beside workers, until there is none to claim.
@@ -174,7 +210,11 @@ class AsyncClientBulkOperations(AsyncClientBase):
 
         Returns:
             How many batches this call did.
+
+        Raises:
+            ConfigurationError: ``batches`` is no integer above 0.
         """
+        most = None if batches is None else checked_bound("batches", batches)
         store = await self._open_store()
         runner = AsyncBulkRunner(
             store,
@@ -186,6 +226,6 @@ class AsyncClientBulkOperations(AsyncClientBase):
         )
         await runner.reap()
         done = 0
-        while (batches is None or done < batches) and await runner.run_batch():
+        while (most is None or done < most) and await runner.run_batch():
             done += 1
         return done

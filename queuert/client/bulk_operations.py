@@ -12,26 +12,40 @@ from queuert.client.management import checked_run_at
 from queuert.client.schedules import JobTypeReference
 from queuert.errors import ConfigurationError
 from queuert.jobs import ChainStatus
-from queuert.new_chain import checked_priority
+from queuert.new_chain import checked_priority, listed
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter
-from queuert.texts import check_text, safe_text
+from queuert.texts import check_text, checked_reason
 
 COUNTED_CHAINS = 10_000
 """Chains at which the counting of a preview ends."""
 
-_MAX_REASON = 2_000
+_MAX_SUMMARY = 4_000
+"""The most characters of an error that chains are selected by: more than any summary of a worker has."""
 
 
-def checked_bound(counted_up_to: int) -> int:
-    """Return the number at which the counting of a preview ends.
+def checked_bound(name: str, bound: int) -> int:
+    """Return the number at which something ends, such as the counting of a preview.
 
     Raises:
         ConfigurationError: it is no integer above 0.
     """
-    if type(counted_up_to) is not int or counted_up_to < 1:
-        raise ConfigurationError(f"counted_up_to must be an integer above 0, got {counted_up_to!r}")
-    return counted_up_to
+    if type(bound) is not int or bound < 1:
+        raise ConfigurationError(f"{name} must be an integer above 0, got {bound!r:.200}")
+    return bound
+
+
+def known_actions(actions: Iterable[BulkAction | str] | None) -> frozenset[BulkAction] | None:
+    """Return the actions of which operations are listed; None for all.
+
+    Raises:
+        ConfigurationError: one does not exist, or ``actions`` is a string or another single object.
+    """
+    if actions is None:
+        return None
+    if isinstance(actions, str):
+        raise ConfigurationError(f"actions must be a sequence of {', '.join(BulkAction)}, got {str(actions)!r}")
+    return frozenset(map(checked_action, listed(actions, f"actions must be a sequence of {', '.join(BulkAction)}")))
 
 
 class BulkArguments:
@@ -40,7 +54,7 @@ class BulkArguments:
     Raises:
         ConfigurationError: the action does not exist or cannot change chains of a status, a time has no time zone, or
             an attribute is of the wrong type.
-        InvalidIdentifierError: the name of a job type or an attribute is not valid.
+        InvalidIdentifierError: the name of a job type, an attribute or the error is not valid.
     """
 
     def __init__(
@@ -54,7 +68,9 @@ class BulkArguments:
         error: str | None,
     ) -> None:
         self.action = checked_action(action)
-        self._error = error
+        self._error = None
+        if error is not None:
+            self._error = check_text(error, what="error", max_chars=_MAX_SUMMARY, max_bytes=4 * _MAX_SUMMARY)
         self.filter = ChainFilter(
             types=type_filter(job_types),
             statuses=bulk_statuses(self.action, known_statuses(ChainStatus, statuses)),
@@ -73,7 +89,8 @@ class BulkArguments:
         """Return what the operation is asked to do.
 
         Raises:
-            ConfigurationError: an argument is missing that the action needs, or was given that it does not use.
+            ConfigurationError: an argument is missing that the action needs, or was given that it does not use, or is
+                of the wrong type.
             InvalidIdentifierError: ``requested_by`` is not valid.
         """
         self._check("run_at", run_at, used_by=BulkAction.RESCHEDULE, required=True)
@@ -83,7 +100,7 @@ class BulkArguments:
             self.action,
             self.filter,
             check_text(requested_by, what="requested_by"),
-            reason=None if reason is None else safe_text(reason, _MAX_REASON),
+            reason=None if reason is None else checked_reason(reason),
             run_at=None if run_at is None else checked_run_at(run_at),
             priority=None if priority is None else checked_priority(priority),
             error=self._error,

@@ -11,7 +11,7 @@ from queuert.envelope import is_envelope
 from queuert.errors import ConfigurationError, InvalidIdentifierError, JobTypeMismatchError, UndeclaredContinuationError
 from queuert.job_types import JobType, JobTypes, not_a_job_type
 from queuert.jobs import ChainState, ChainStatus, Job
-from queuert.new_chain import ChainReference, NewChain, checked_priority, new_job
+from queuert.new_chain import ChainReference, NewChain, checked_priority, listed, new_job
 from queuert.observability.events import ChainClosed
 from queuert.outcomes import checked_inherit
 from queuert.policies import Keep, Kept, Retention
@@ -79,10 +79,16 @@ def chain_closed(result: ChainUpdate, *, in_callers_transaction: bool = False) -
 
 
 def job_ids(ids: Iterable[str]) -> tuple[str, ...]:
-    """Return the ids of jobs, each once, in order."""
+    """Return the ids of jobs, each once, in order.
+
+    Raises:
+        InvalidIdentifierError: an id cannot be one of a job, or ``ids`` is a string.
+        ConfigurationError: ``ids`` is one object.
+    """
     if isinstance(ids, str):
         raise InvalidIdentifierError("jobs must be a sequence of ids, got a string; write [id]")
-    return tuple(dict.fromkeys(check_text(id, what="job id") for id in ids))
+    given = listed(ids, "jobs must be a sequence of ids")
+    return tuple(dict.fromkeys(check_text(id, what="job id") for id in given))
 
 
 def pruning(older_than: float, statuses: Iterable[ChainStatus | str] | None) -> Retention:

@@ -111,10 +111,12 @@ def type_names(types: Iterable[JobTypeReference]) -> list[str]:
 
     Raises:
         InvalidIdentifierError: a name is not valid, or ``types`` is a string.
+        ConfigurationError: ``types`` is one object.
     """
     if isinstance(types, str):
         raise InvalidIdentifierError("job types must be a sequence, got a string; write [name]")
-    names = (type.name if isinstance(type, JobType) else check_text(type, what="job type") for type in types)
+    given = listed(types, "job types must be a sequence of job types or names")
+    names = (type.name if isinstance(type, JobType) else check_text(type, what="job type") for type in given)
     return list(dict.fromkeys(names))
 
 

@@ -528,8 +528,14 @@ class Client(
         Raises:
             WaitTimeoutError: some are still open after ``timeout`` seconds; they keep running.
             ChainNotFoundError: one was deleted, or its transaction was rolled back.
+            ConfigurationError: one of them is no handle.
         """
         handles = chains if type(chains) is list else listed(chains, "chains must be a sequence of handles")
+        for chain in handles:
+            if not isinstance(chain, Chain):
+                raise ConfigurationError(
+                    f"chains must be handles of this client, got {chain!r:.200}: get_chain(id) returns one"
+                )
 
         def update(closed: dict[str, ChainRecord]) -> None:
             for chain in handles:

@@ -12,13 +12,23 @@ from dataclasses import dataclass, field, replace
 from queuert.client.arguments import known_client_types
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainNotFoundError, ConfigurationError, QueuertError
-from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Cause, Explanation, Surroundings, circles, in_a_line, reasons
+from queuert.explanations import (
+    MAX_CHAINS,
+    MAX_DEPTH,
+    Cause,
+    Explanation,
+    Surroundings,
+    circles,
+    failed_for_blocker,
+    in_a_line,
+    reasons,
+)
 from queuert.job_types import JobTypes
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.limits import client_types
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.state.sync_store import Store
-from queuert.state.types import WaitFacts
+from queuert.state.types import BlockerRecord, WaitFacts
 
 _FOLLOWED = 0.5
 """Seconds for which the error of a timeout follows the chains that one waits for."""
@@ -112,8 +122,8 @@ class _Read:
     chain: ChainRecord
     job: Job
     facts: WaitFacts
-    open_ids: list[str]
-    """The blockers of the job that are open."""
+    blockers: Sequence[BlockerRecord]
+    """The chains that the job waits for, or waited for if one of them made it fail."""
 
 
 @dataclass(slots=True)
@@ -138,8 +148,9 @@ class _Reader:
         if read is None:
             return None
         chain, job, facts = read.chain, read.job, read.facts
-        found = reasons(chain, job, facts, self.around, len(read.open_ids))
-        waits_for = list(read.open_ids)
+        found = reasons(chain, job, facts, self.around, read.blockers)
+        is_open = chain.status is ChainStatus.OPEN
+        waits_for = [one.chain_id for one in read.blockers if is_open and one.status is ChainStatus.OPEN]
         is_behind = any(reason.cause is Cause.KEY_ORDER for reason in found)
         if is_behind and facts.behind_chain is not None and facts.behind_chain not in waits_for:
             waits_for.append(facts.behind_chain)
@@ -178,11 +189,10 @@ class _Reader:
         facts = None if job is None else self.store.get_wait_facts(chain.tail_id)
         if job is None or facts is None:
             return None  # It was deleted meanwhile.
-        open_ids: list[str] = []
-        if job.status is JobStatus.BLOCKED and chain.status is ChainStatus.OPEN:
+        blockers: Sequence[BlockerRecord] = ()
+        if failed_for_blocker(chain) or (job.status is JobStatus.BLOCKED and chain.status is ChainStatus.OPEN):
             blockers = self.store.get_blockers(job.id, outputs=False)
-            open_ids = [one.chain_id for one in blockers if one.status is ChainStatus.OPEN]
-        return _Read(chain, job, facts, open_ids)
+        return _Read(chain, job, facts, blockers)
 
     def _explain_all(self, ids: list[str], depth: int) -> tuple[list[Explanation], int]:
         """Return the explanations of chains, and how many there are besides."""

@@ -41,7 +41,6 @@ from queuert.errors import (
     ChainAlreadyClosedError,
     ChainNotFoundError,
     ChainNotRetriableError,
-    ConfigurationError,
     NotInStatusError,
 )
 from queuert.ids import new_id
@@ -63,12 +62,10 @@ from queuert.state.steps import NewEvent
 from queuert.state.sync_store import Store
 from queuert.state.types import ChainUpdate, InputEdit, NewJob, PruneRequest, WorkerlessCompletion
 from queuert.steps import event_codec
-from queuert.texts import check_step_name, check_text, safe_text
+from queuert.texts import check_step_name, check_text, checked_reason
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
-
-_MAX_REASON = 2_000
 
 _OF_KEY = 500
 """Chains of one key that are cancelled in one transaction."""
@@ -312,7 +309,7 @@ class ClientManagement(ClientBase):
         reason: str = CANCELLED_BY_CLIENT,
         connection: ConnectionLike | None = None,
     ) -> bool:
-        """Cancel one chain, see :meth:`cancel_chains`. Return whether this call closed it."""
+        """Cancel one chain, see :meth:`cancel_chains`. Return whether this call closed it, whatever else it closed."""
         return (self.cancel_chains([chain], cascade=cascade, reason=reason, connection=connection))[0]
 
     def cancel_chains(
@@ -342,15 +339,13 @@ class ClientManagement(ClientBase):
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was cancelled.
-            ConfigurationError: with ``cascade`` there are more than 10,000 chains, or the reason is no text; none was
+            ConfigurationError: with ``cascade`` there are more than 10,000 chains, or the reason is no string; none was
                 cancelled.
             NotInStatusError: chains that would be cancelled with them were deleted again and again meanwhile. Try
                 again.
         """
         store, given = self._open_store(), chain_ids(chains)
-        if not isinstance(reason, str):
-            raise ConfigurationError(f"reason must be text, got {reason!r}")
-        message = safe_text(reason, _MAX_REASON)
+        message = checked_reason(reason)
         with self._changing("cancelled", given, connection) as traced:
             results = cancel_closing(store, given, message, connection, self.job_types, cascade=cascade)
             traced.changed(results)
@@ -743,7 +738,8 @@ class ClientManagement(ClientBase):
 
         Args:
             older_than: seconds or a timedelta, above 0 and at most a hundred years.
-            job_types: only chains whose first jobs have these job types, or names; by default all.
+            job_types: only chains whose first jobs have these job types, or names. Without it all but the library's
+                own, whose names begin with ``queuert.``: these must be named.
             statuses: only chains of these closed statuses; by default all three.
 
         Returns:
@@ -781,7 +777,7 @@ class ClientManagement(ClientBase):
             ConfigurationError: as for :meth:`prune_chains`, or ``counted_up_to`` is below 1.
             InvalidIdentifierError: the name of a job type is not valid.
         """
-        most = checked_bound(counted_up_to)
+        most = checked_bound("counted_up_to", counted_up_to)
         store, request, count = self._open_store(), self._pruning(older_than, job_types, statuses), 0
         request = replace(request, preview=True)
         while True:
@@ -800,11 +796,8 @@ class ClientManagement(ClientBase):
         statuses: Iterable[ChainStatus | str] | None,
     ) -> PruneRequest:
         """Return what is to be pruned, in pages from the beginning."""
-        policy, types = pruning(checked_ttl("older_than", older_than), statuses), type_filter(job_types)
-        if types is None:
-            store = self._open_store()
-            types = tuple(sorted({one.type for one in store.count_jobs()}))
-        return PruneRequest(dict.fromkeys(types, policy))
+        policy = pruning(checked_ttl("older_than", older_than), statuses)
+        return PruneRequest(dict.fromkeys(self._types_meant(type_filter(job_types)), policy))
 
     # --- notifications and events -------------------------------------------------------------------------------------
 

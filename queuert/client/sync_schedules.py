@@ -11,9 +11,7 @@ from queuert.limits import PausedType
 from queuert.notify.adapter import Topic
 from queuert.schedules import RecurringSchedule, notification_key
 from queuert.state.types import ScheduleRecord
-from queuert.texts import check_text, safe_text
-
-_MAX_REASON = 2_000
+from queuert.texts import check_text, checked_reason
 
 
 class ClientSchedules(ClientBase):
@@ -103,9 +101,10 @@ class ClientSchedules(ClientBase):
 
         Raises:
             InvalidIdentifierError: ``by`` or the name of a job type is not valid, or ``types`` is a string.
+            ConfigurationError: the reason is no string, or ``types`` is one object.
         """
         names = type_names(types)
-        text = None if reason is None else safe_text(reason, _MAX_REASON)
+        text = None if reason is None else checked_reason(reason)
         who = None if by is None else check_text(by, what="by")
         (self._open_store()).pause_job_types(names, reason=text, by=who)
 

@@ -17,7 +17,14 @@ _LEASE_EXPIRED = (
     "the attempt counts as failed, and the job "
 )
 _OPERATOR_ACTED = "user %(user)s, over %(interface)s: %(change)s of %(target)s: %(outcome)s"
-_CALLERS = "; in the caller's transaction: %(in_callers_transaction)s"
+_CALLERS = "%(in_callers_transaction)s"
+
+_PHRASES: Final[Mapping[str, tuple[str, str]]] = {
+    "in_callers_transaction": ("", ", in the caller's transaction"),
+    "committed": (", not committed yet", ""),
+    "early": ("", " (it ended early, so the worker stops)"),
+}
+"""What a sentence says if the field is false, and if it is true."""
 
 SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.WorkerStarted: "worker %(worker)s started: %(concurrency)s slots for %(types)s",
@@ -38,7 +45,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     "%(schedules)s",
     events.JobTypeUnhandled: "no live worker handles job type %(type)s, with which jobs of %(needed_by)s continue, or "
     "for which they wait: such chains stand still until one does (seen by worker %(worker)s)",
-    events.ChainStarted: "chain %(chain_id)s (%(type)s) started" + _CALLERS + ", committed: %(committed)s",
+    events.ChainStarted: "chain %(chain_id)s (%(type)s) started" + _CALLERS + "%(committed)s",
     events.ChainsWritten: "%(count)s chains were written in %(duration)s s",
     events.ChainClosed: "chain %(chain_id)s (%(type)s) is %(status)s, %(duration)s s after its start",
     events.ChainContinued: "chain %(chain_id)s (%(type)s) was continued by a client with job %(next_job_id)s "
@@ -91,8 +98,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.JobsClaimed: "worker %(worker)s claimed %(count)s jobs in %(duration)s s",
     events.FinishesWritten: "worker %(worker)s wrote %(count)s finishes in %(duration)s s",
     events.StoreCallFailed: "worker %(worker)s: %(operation)s failed at the store (%(failures)s in a row): %(error)s",
-    events.LifespanFailed: "worker %(worker)s: the lifespan %(lifespan)s failed (ended early, so that the worker "
-    "stops: %(early)s): %(error)s",
+    events.LifespanFailed: "worker %(worker)s: the lifespan %(lifespan)s failed%(early)s: %(error)s",
     events.WebhookFailing: "webhook %(webhook)s: nothing could be delivered for %(seconds)s s (%(failures)s failures "
     "in a row)",
     events.WebhookDisabled: "webhook %(webhook)s was disabled: %(cause)s",
@@ -184,6 +190,8 @@ class LogObservability:
                 elif isinstance(value, JobError):
                     shown[name] = attributes[attribute] = escape(str(value))
                     _add_error(attributes, attribute, value)
+                elif type(value) is bool and name in _PHRASES and kind in SENTENCES:
+                    shown[name], attributes[attribute] = _PHRASES[name][value], value
                 else:
                     shown[name], attributes[attribute] = _shown(value), _attribute(value)
             if kind is events.AttemptSnoozed and attributes["queuert_awaited_event"] is not None:

@@ -406,7 +406,10 @@ class WorkerStore(Protocol):
         ...
 
     def count_held(self, holders: Sequence[str]) -> dict[str, int]:
-        """Return how many jobs each of these workers has leased now; those without any are left out."""
+        """Return how many jobs each of these workers has leased now; those without any are left out.
+
+        Batches of bulk operations do not count: a worker does them beside its slots.
+        """
         ...
 
 

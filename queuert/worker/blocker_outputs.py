@@ -57,8 +57,12 @@ def check_completed(blockers: Sequence[Blocker | BlockerRecord]) -> None:
     """Raise BlockerFailedError for the first blocker that was not completed."""
     for blocker in blockers:
         if blocker.status is not ChainStatus.COMPLETED:
-            reason = str(blocker.error) if blocker.error else "without a reason"
-            raise BlockerFailedError(f"chain {blocker.chain_id!r}, which it waited for, {blocker.status}: {reason}")
+            reason = str(blocker.error).strip().partition("\n")[0] if blocker.error else "without a reason"
+            # The first line is the same for all that failed for one cause: failures are grouped by it.
+            raise BlockerFailedError(
+                f"a chain of type {blocker.type!r}, which it waited for, {blocker.status}: {reason}\n"
+                f"it is chain {blocker.chain_id!r}"
+            )
 
 
 def outputs(blockers: Sequence[Blocker], job_type: JobType[Any, R]) -> list[R]:

@@ -109,8 +109,9 @@ class Heartbeat:
         self._failures = 0
         """Heartbeats that failed in a row."""
         self._looked = not worker.needed_types
-        self._looked_again = False
         """Whether it has looked for workers that handle the needed types."""
+        self._looked_again = False
+        """Whether it looks a second time, since workers of such a type were stopping."""
         self._lock = threading.Lock()
 
     async def record_first(self, store: AsyncStore) -> None:

@@ -29,6 +29,7 @@ from queuert.limits import Limits, TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.schedules import RecurringSchedule
 from queuert.state.types import ClaimRequest
+from queuert.webhooks.endpoints import DELIVERY_TYPE
 from queuert.workers import WorkerHeartbeat, WorkerState
 
 number = JobType("number", input=int, output=int)
@@ -375,8 +376,9 @@ def test_a_typing_error_in_the_name_of_a_type(run: Run, client: Client, capsys: 
     ):  # fmt: skip
         assert main([*command, "--type", "numbr"]) == 0
         assert capsys.readouterr().err == "queuert: no job and no live worker has type 'numbr': did you mean number?\n"
-    assert main(["stats", "--type", "number"]) == 0
-    assert capsys.readouterr().err == ""
+    for known in ("number", BULK_OPERATION_TYPE, DELIVERY_TYPE):
+        assert main(["stats", "--type", known]) == 0
+        assert capsys.readouterr().err == ""
     assert main(["stats", "--type", "a\x1b[31mb"]) == 0
     assert r"has type 'a\x1b[31mb'" in capsys.readouterr().err, "it is sent to the terminal as it is"
 
@@ -838,8 +840,119 @@ def test_operations_refuse_what_they_cannot_do(client: Client, run: Run) -> None
         assert "only with cancel, got retry" in run("operations", "start", "retry", "--reason", "x", *confirmed, code=2)
     assert "statuses of a bulk retry" in run("operations", "start", "retry", "--status", "open", code=2)
     assert "does not exist" in run("operations", "show", "nowhere", code=1)
-    assert "start_bulk_operation()" in run("operations", "cancel", chain.id, code=2)
+    for action in ("show", "cancel"):
+        refused = run("operations", action, chain.id, code=1)
+        assert refused == f"queuert: chain '{chain.id}' is of job type 'number', not '{BULK_OPERATION_TYPE}'\n"
     assert client.get_chain(chain.id).status == "open"
+
+
+def test_the_error_of_a_list_selects_chains(
+    client: Client, run: Run, dsn: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is shown whole and as `--error` takes it, however long it is."""
+    long, other = failed_chains(client, dsn, 1), failed_chains(client, dsn, 1)
+    message = "there is no answer: " + "x" * 300
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "UPDATE queuert.job SET error = error || jsonb_build_object('message', %s::text) WHERE id = %s",
+            (f"{message}\nsecond line", long[0]),
+        )
+    for command in ("chains", "jobs"):
+        assert {line.partition("ValueError")[2] for line in run(command, "list").splitlines()[1:]} == {
+            f": {message[:200]}...",
+            ": no",
+        }
+    error = run("chains", "list").splitlines()[2].split("  ")[-1].strip()
+    assert error == f"ValueError: {message[:200]}..."
+    count = "retry would concern 1 chain: add --yes to do it\n"
+    assert run("operations", "start", "retry", "--error", error) == count
+    capsys.readouterr()
+    assert main(["operations", "start", "retry", "--error", f"handler: {error[:60]}..."]) == 0
+    said = capsys.readouterr()
+    assert said.out == "retry would concern 0 chains\n"
+    assert said.err == "queuert: no chain matches: --error must be the whole error, as queuert chains list shows it\n"
+    assert main(["operations", "start", "retry", "--error", "nothing", "--yes", "--no-wait"]) == 0
+    assert "queuert: no chain matches: --error must be" in capsys.readouterr().err
+    assert main(["operations", "start", "retry", "--since", "2100-01-01T00:00Z"]) == 0
+    assert capsys.readouterr().err == "queuert: no chain matches\n"
+    assert client.get_chain(other[0]).status == "failed"
+
+
+def test_operations_are_listed_by_status_and_action(client: Client, run: Run, dsn: str) -> None:
+    failed_chains(client, dsn, 1)
+    first = client.start_bulk_operation("retry", requested_by="ana").id
+    client.run_bulk_operations()
+    others = [
+        client.start_bulk_operation(action, requested_by="ana").id for action in ("cancel", "retry", "cancel", "retry")
+    ]
+    cancel, retry, last_cancel, last_retry = others
+    assert ids(run, "operations", "list") == [*others[::-1], first]
+    assert ids(run, "operations", "list", "--status", "completed") == [first]
+    assert ids(run, "operations", "list", "--action", "cancel") == [last_cancel, cancel]
+    assert ids(run, "operations", "list", "--action", "retry", "--status", "open") == [last_retry, retry]
+    assert ids(run, "operations", "list", "--action", "retry", "--action", "cancel", "--limit", "5") == [
+        *others[::-1],
+        first,
+    ]
+    seen, cursor = list[str](), list[str]()
+    while True:
+        page = document(run, "operations", "list", "--action", "retry", "--limit", "1", *cursor)
+        seen += [one["id"] for one in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = ["--cursor", page["next_cursor"]]
+    assert seen == [last_retry, retry, first]
+    assert ids(run, "operations", "list", "--action", "delete") == []
+    with pytest.raises(ConfigurationError, match="action must be among"):
+        client.list_bulk_operations(actions=["explode"])
+    with pytest.raises(ConfigurationError, match=r"actions must be a sequence of .*, got 'retry'"):
+        client.list_bulk_operations(actions="retry")
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "log"])
+def test_the_progress_of_an_operation(
+    client: Client,
+    dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    terminal: bool,
+) -> None:
+    failed_chains(client, dsn, 5)
+    monkeypatch.setenv("QUEUERT_URL", dsn)
+    monkeypatch.setattr("queuert.cli.operations._PROGRESS", 0.0)
+    monkeypatch.setattr("queuert.client.sync_bulk_runner.BATCH", 2)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    assert main(["operations", "start", "retry", "--all", "--yes"]) == 0
+    _, _, said = capsys.readouterr().err.partition("is started\n")
+    lines = [f"queuert: {seen} of about 5 chains seen, {seen} changed" for seen in (2, 4)]
+    assert said == "".join(f"\r{line}\x1b[K" if terminal else f"{line}\n" for line in lines) + "\n" * terminal
+
+
+def test_an_operation_goes_on_after_an_interrupt(
+    client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed_chains(client, dsn, 2)
+    monkeypatch.setenv("QUEUERT_URL", dsn)
+    real = Client.run_bulk_operations
+
+    def interrupted(self: Client, *, batches: int | None = None) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Client, "run_bulk_operations", interrupted)
+    assert main(["operations", "start", "retry", "--all", "--yes"]) == 130
+    [operation] = client.list_bulk_operations()
+    id = operation.id
+    assert operation.status == "open"
+    started, line = capsys.readouterr().err.splitlines()
+    assert started == f"queuert: operation {id} is started"
+    assert line == (
+        f"queuert: interrupted: workers carry on with operation {id}; queuert operations show {id} says how far it is, "
+        f"and queuert operations cancel {id} ends it"
+    )
+    monkeypatch.setattr(Client, "run_bulk_operations", real)
+    client.run_bulk_operations()
+    assert main(["operations", "cancel", id]) == 0
+    assert capsys.readouterr().err == f"queuert: operation {id} is completed already: nothing was cancelled\n"
 
 
 def test_cascades_inputs_times_and_priorities(client: Client, run: Run, dsn: str) -> None:
@@ -869,7 +982,8 @@ def test_who_paused_a_type_is_shown(client: Client, run: Run) -> None:
     assert (paused["by"], paused["reason"]) == ("ana", "the gateway is down")
     [counted] = document(run, "stats")["items"]
     assert (counted["paused"], counted["paused_by"], counted["paused_at"]) == (True, "ana", paused["paused_at"])
-    assert re.search(r"paused since 20\S+ \S+ by ana", run("stats"))
+    assert counted["pause_reason"] == "the gateway is down"
+    assert re.search(r"paused since 20\S+ \S+ by ana: the gateway is down", run("stats"))
     assert re.search(r"type number is paused since 20.* UTC by ana: the gateway is down", run("why", chain.id))
 
 

@@ -12,10 +12,16 @@ import psycopg
 import pytest
 
 from queuert import AsyncClient, JobType, JobTypes, NewChain
-from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction, BulkRequest
+from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction, BulkPreview, BulkRequest
 from queuert.client import async_bulk_runner
 from queuert.client.async_bulk_runner import _AsyncBatch
-from queuert.errors import ChainNotFoundError, ConfigurationError, InvalidIdentifierError
+from queuert.errors import (
+    ChainNotFoundError,
+    ConfigurationError,
+    InvalidIdentifierError,
+    JobIdConflictError,
+    JobTypeMismatchError,
+)
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobError
 from queuert.limits import TypeTraits
@@ -293,8 +299,12 @@ async def test_an_operation_of_the_same_id_is_started_once(queue: Queue) -> None
     await queue.client.run_bulk_operations()
     done = await queue.client.start_bulk_operation("retry", requested_by="ana", id="retry-1")
     assert (done.status, done.changed) == (ChainStatus.COMPLETED, 2)
-    with pytest.raises(ConfigurationError, match="start_bulk_operation"):
+    with pytest.raises(JobTypeMismatchError, match=f"{failed[0]}' is of job type 'work'"):
         await queue.client.start_bulk_operation("retry", requested_by="ana", id=failed[0])
+    [job, *_] = await queue.store.claim(ask("work"))
+    await queue.store.finish([Finish(job, FinishKind.CONTINUE, continuation=NewJob("second", "work", "1"))])
+    with pytest.raises(JobIdConflictError, match="second"):
+        await queue.client.start_bulk_operation("retry", requested_by="ana", id="second")
     with pytest.raises(InvalidIdentifierError):
         await queue.client.start_bulk_operation("retry", requested_by="ana", id="")
 
@@ -316,6 +326,30 @@ async def test_chains_of_the_library_are_changed_only_by_name(queue: Queue) -> N
     await queue.client.run_bulk_operations()
     # The others, and not itself.
     assert (await queue.client.get_bulk_operation(done.id)).changed == 2
+
+
+async def test_chains_of_the_library_are_pruned_only_by_name(queue: Queue) -> None:
+    """Operations say who changed what; workers keep them by their own retention."""
+    [chain] = await queue.client.start_chains([NewChain(work, 1)])
+    operation = await queue.client.start_bulk_operation("cancel", requested_by="ana")
+    await queue.client.run_bulk_operations()
+    assert (await queue.client.preview_prune(older_than=1e-6)).count == 1
+    assert await queue.client.prune_chains(older_than=1e-6) == 1
+    assert await queue.store.get_chains([chain.id]) == [None]
+    assert (await queue.client.get_bulk_operation(operation.id)).requested_by == "ana"
+    assert (await queue.client.preview_prune(older_than=1e-6, job_types=[BULK_OPERATION_TYPE])).count == 1
+    assert await queue.client.prune_chains(older_than=1e-6, job_types=[BULK_OPERATION_TYPE]) == 1
+    assert await queue.store.get_chains([operation.id]) == [None]
+
+
+async def test_a_preview_looks_at_no_chains_of_the_library(queue: Queue) -> None:
+    """There may be more deliveries than it looks at, all of them older than what is to be changed."""
+    await queue.store.start_jobs([NewJob(f"delivery-{number}", DELIVERY_TYPE, "1") for number in range(3)])
+    assert await queue.client.preview_bulk_operation("cancel", counted_up_to=2) == BulkPreview(0, False)
+    await queue.client.start_chains([NewChain(work, 1)])
+    assert await queue.client.preview_bulk_operation("cancel", counted_up_to=2) == BulkPreview(1, False)
+    deliveries = await queue.client.preview_bulk_operation("cancel", counted_up_to=2, job_types=[DELIVERY_TYPE])
+    assert deliveries == BulkPreview(2, True)
 
 
 async def test_delete_skips_blockers_of_jobs_that_stay(queue: Queue) -> None:
@@ -478,8 +512,49 @@ async def test_bad_arguments_are_refused(queue: Queue) -> None:
     with pytest.raises(ChainNotFoundError):
         await client.get_bulk_operation("unknown")
     chain = await client.start_chain(work, 1)
-    with pytest.raises(ConfigurationError, match="must be written by start_bulk_operation"):
+    with pytest.raises(JobTypeMismatchError, match=f"is of job type 'work', not '{BULK_OPERATION_TYPE}'"):
         await client.get_bulk_operation(chain)
+    for error, message in (
+        (b"x", "error must be a string, got bytes"),
+        ("a\0b", "error must not contain a NUL character"),
+        ("\ud800", "error must not contain a lone surrogate"),
+        ("x" * 3_000_000, "error must have at most 4000 characters, got 3000000"),
+    ):
+        given: Any = error
+        with pytest.raises(InvalidIdentifierError, match=message):
+            await client.start_bulk_operation("retry", requested_by="ana", error=given)
+        with pytest.raises(InvalidIdentifierError, match=message):
+            await client.preview_bulk_operation("retry", error=given)
+    wrong: Any = 5
+    with pytest.raises(ConfigurationError, match=r"statuses must be a sequence of .*, got one int"):
+        await client.preview_bulk_operation("retry", statuses=wrong)
+    with pytest.raises(ConfigurationError, match=r"job types must be a sequence of .*, got one int"):
+        await client.preview_bulk_operation("retry", job_types=wrong)
+    with pytest.raises(ConfigurationError, match="reason must be a string, got int"):
+        await client.start_bulk_operation("cancel", requested_by="ana", reason=wrong)
+    with pytest.raises(ConfigurationError, match="reason must be a string, got int"):
+        await client.pause_job_types([work], reason=wrong)
+    with pytest.raises(ConfigurationError, match=r"jobs must be a sequence of ids, got one int"):
+        await client.trigger_jobs(wrong)
+    text: Any = "x"
+    with pytest.raises(ConfigurationError, match="batches must be an integer above 0, got 'x'"):
+        await client.run_bulk_operations(batches=text)
+    with pytest.raises(ConfigurationError, match=r"chains must be handles of this client, got 'x': get_chain"):
+        await client.wait([text])
+    assert list(await client.list_bulk_operations()) == []
+
+
+async def test_a_reason_is_made_storable_and_shortened(queue: Queue) -> None:
+    [chain] = await queue.client.start_chains([NewChain(work, 1)])
+    operation = await queue.client.start_bulk_operation("cancel", requested_by="ana", reason="a\0b\ud800" + "x" * 3_000)
+    assert operation.reason is not None
+    assert operation.reason.startswith("a\ufffdb\ufffdx")
+    assert len(operation.reason) <= 2_000
+    await queue.client.run_bulk_operations()
+    [record] = await queue.store.get_chains([chain.id])
+    assert record is not None
+    assert record.error is not None
+    assert record.error.message == operation.reason
 
 
 @pytest.mark.parametrize("output", ["junk", {"seen": 1}, {"seen": 1, "changed": "1", "skipped": None}])

@@ -265,6 +265,14 @@ async def test_all_workers_are_busy(queue: Queue) -> None:
     assert await queue.causes(chain) == ["due"]
 
 
+async def test_a_batch_takes_no_slot(queue: Queue) -> None:
+    await queue.worker()
+    await queue.client.start_bulk_operation("retry", requested_by="ana")
+    await queue.store.claim(ask(BULK_OPERATION_TYPE, holder="worker"))
+    chain = await queue.client.start_chain(work, 1)
+    assert await queue.causes(chain) == ["due"]
+
+
 async def parts_of(queue: Queue, id: str) -> tuple[ChainRecord, Job, WaitFacts]:
     """What an explanation of a chain of one job is made of."""
     [record] = await queue.store.get_chains([id])
@@ -281,7 +289,7 @@ async def after_silence(queue: Queue, id: str, seconds: float) -> list[Reason]:
     record, job, facts = await parts_of(queue, id)
     seen_at = facts.now - timedelta(seconds=seconds)
     around = Surroundings({}, [replace(one, seen_at=seen_at) for one in await queue.store.list_workers()])
-    return reasons(record, job, facts, around, 0)
+    return reasons(record, job, facts, around, ())
 
 
 async def test_its_workers_were_killed(queue: Queue) -> None:
@@ -532,6 +540,29 @@ async def test_it_waits_for_a_tree_of_chains(queue: Queue) -> None:
     ]
 
 
+async def test_it_failed_for_a_blocker_that_was_retried_since(queue: Queue) -> None:
+    """Its error is of then; what has become of the blocker is said beside it."""
+    blocker = await queue.client.start_chain(work, 1, id="blocker")
+    chain = await queue.client.start_chain(join, 2, blockers=[blocker])
+    await queue.store.finish([fail(await queue.claim())])
+    [job] = await queue.store.claim(ask("join"))
+    error = JobError("blocker_failed", "a chain failed", "BlockerFailedError")
+    await queue.store.finish([Finish(job, FinishKind.FAIL, error=error)])
+    assert (await queue.only(chain)).text.endswith(
+        "BlockerFailedError: a chain failed; chain blocker is still failed: "
+        "queuert chains retry blocker --cascade retries both"
+    )
+    await queue.client.retry_chain(blocker)
+    assert (await queue.only(chain)).text.endswith(
+        f"; chain blocker is open again: queuert chains retry {chain.id} makes this one wait for it"
+    )
+    assert (await queue.client.explain(chain)).blockers == ()
+    await queue.store.finish([complete(await queue.claim())])
+    assert (await queue.only(chain)).text.endswith(
+        f"; all that it waited for is completed now: queuert chains retry {chain.id}"
+    )
+
+
 async def test_chains_that_wait_for_each_other(queue: Queue) -> None:
     """A child waits for its parent: both say that nothing can end it but a person."""
     await queue.worker("join")
@@ -728,7 +759,7 @@ async def test_a_job_that_has_changed_each_time(queue: Queue) -> None:
     chain = await queue.client.start_chain(work, 1)
     record, job, facts = await parts_of(queue, chain.id)
     around = Surroundings({}, await queue.store.list_workers())
-    [reason] = reasons(record, replace(job, status=JobStatus.CONTINUED), facts, around, 0)
+    [reason] = reasons(record, replace(job, status=JobStatus.CONTINUED), facts, around, ())
     text = f"the chain has gone on while it was read: job {job.id} is continued; look again"
     assert reason == Reason(Cause.DUE, text)
 
@@ -738,6 +769,6 @@ async def test_a_stranded_job(queue: Queue) -> None:
     blocker = await queue.client.start_chain(join, 1)
     chain = await queue.client.start_chain(work, 1, blockers=[blocker])
     around = Surroundings({}, await queue.store.list_workers())
-    [reason] = reasons(*await parts_of(queue, chain.id), around, 0)
+    [reason] = reasons(*await parts_of(queue, chain.id), around, ())
     text = "is blocked, and no chain that it waits for is open: the maintenance of a worker releases it"
     assert reason == Reason(Cause.BLOCKED, text)

@@ -79,6 +79,21 @@ def test_statements_with_their_locks_and_sizes(old: str) -> None:
     assert plan_upgrade(old, revision="0020").steps == ()
 
 
+def test_what_a_plan_cannot_know_is_said(bare_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a block of code locks; and where a statement has more lines than are printed."""
+    migrations.upgrade(bare_dsn, revision="0029")
+    plan = plan_upgrade(bare_dsn, revision="0030")
+    [code] = [step for step in plan.steps if step.statement.startswith("DO ")]
+    assert (code.blocks, code.table, code.is_code, code.online) == ("unknown", None, True, True)
+    assert main(["migrate", "plan", "--url", bare_dsn, "--revision", "0030"]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "  DO $migration$ ...\n    a block of code: what it locks and how long it takes cannot be read from its text\n"
+    ) in printed
+    assert "jobs go on meanwhile; not counting 1 block of code\n" in printed
+    assert printed.endswith("... stands for the other lines of a statement: queuert migrate sql prints them\n")
+
+
 def test_an_upgrade_says_before_what_takes_long(old: str, capsys: pytest.CaptureFixture[str]) -> None:
     with psycopg.connect(old, autocommit=True) as connection:
         connection.execute("UPDATE pg_class SET reltuples = 5e7 WHERE oid = 'queuert.job'::regclass")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -113,6 +114,25 @@ def test_a_change_that_was_made_has_no_error(
         user=user, interface="http", change="/chains/{id}/cancel", target="id=a", outcome=outcome, error=error
     )
     assert logged(acted, logger, caplog).getMessage() == text
+
+
+@pytest.mark.parametrize("value", [True, False])
+@every_event
+def test_a_sentence_has_words_for_a_flag(
+    kind: type[events.Event], value: bool, logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    flags: dict[str, Any] = {field.name: value for field in fields(kind) if str(field.type) == "bool"}
+    record = logged(replace(example(kind), **flags), logger, caplog)
+    assert not re.search("True|False", record.getMessage())
+    assert {name: vars(record)[f"queuert_{name}"] for name in flags} == flags
+
+
+def test_what_the_flags_say(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+    started = events.ChainStarted(chain_id="c", type="t", in_callers_transaction=False)
+    assert logged(started, logger, caplog).getMessage() == "chain c (t) started"
+    started = replace(started, in_callers_transaction=True, committed=False)
+    said = "chain c (t) started, in the caller's transaction, not committed yet"
+    assert logged(started, logger, caplog).getMessage() == said
 
 
 @pytest.mark.parametrize("kind", [events.AttemptAborted, events.FinishRejected])

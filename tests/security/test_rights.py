@@ -22,7 +22,7 @@ from queuert.rights import COUNT, EVERYBODY, OWNER, READ, RIGHTS, Role, names_of
 from queuert.schedules import RecurringSchedule
 from tests.security import rights_table
 from tests.security.conftest import LoginOf, Logins
-from tests.security.rights_table import APART, COMMANDS, METHODS, Scene, client_of, commands, public_methods
+from tests.security.rights_table import APART, COMMANDS, METHODS, Command, Scene, client_of, commands, public_methods
 
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 
@@ -138,9 +138,38 @@ def test_commands(
     assert wrong == {}
 
 
-def is_explained(said: str, words: str) -> bool:
+OPTIONS = {
+    "chains retry": (Command(Scene.cancelled, "ID --input 2"), "retry_chain_with_input"),
+    "chains delete": (Command(Scene.cancelled, "ID --cascade --yes"), "delete_chains"),
+    "operations start": (Command(Scene.nothing, "cancel --type ID"), "preview_bulk_operation"),
+    "prune": (Command(Scene.old, "--older-than 1h"), "preview_prune"),
+}
+"""Commands with options for which they call another method, which may need more or less."""
+
+
+@as_each_role
+def test_commands_whose_options_need_other_rights(
+    granted: str, login: LoginOf, scene: Scene, capsys: pytest.CaptureFixture[str], role: Role | None
+) -> None:
+    """Whoever has a role is not told to get it."""
+    wrong: dict[str, str] = {}
+    user = user_of(granted, login, role)
+    for words, (command, method) in OPTIONS.items():
+        id, may = command.prepare(scene), role is None or role in RIGHTS[method]
+        capsys.readouterr()
+        options = [id if word == "ID" else word for word in command.options.split()]
+        code = main([*words.split(), *options, "--url", user])
+        said = capsys.readouterr().err
+        # A producer is refused before the method is called.
+        roles = RIGHTS_OF_COMMANDS[words] & RIGHTS["open" if role is Role.PRODUCER else method]
+        if code != (0 if may else 1) or (not may and (not is_explained(said, words, roles) or f"{role} TO" in said)):
+            wrong[words] = said
+    assert wrong == {}
+
+
+def is_explained(said: str, words: str, may: frozenset[Role] | None = None) -> bool:
     """Whether the error names the command, the right, and who has it."""
-    roles = names_of(RIGHTS_OF_COMMANDS[words], "queuert")
+    roles = names_of(RIGHTS_OF_COMMANDS[words] if may is None else may, "queuert")
     advice = f"GRANT {roles[0]} TO LOGIN" if roles else "use the login that owns the tables"
     needs = f"queuert: queuert {words} needs a right that this login does not have ("
     return needs in said and advice in said and all(role in said for role in roles)

@@ -82,13 +82,21 @@ async def test_a_blocker_that_fails_fails_the_dependent(harness: PostgresHarness
     failing = await harness.client.start_chain(number, 1, id="failing")
     waiting = await harness.client.start_chain(text, "x", blockers=[failing])
     further = await harness.client.start_chain(text, "y", blockers=[waiting])
+    another = await harness.client.start_chain(text, "x", blockers=[await harness.client.start_chain(number, 1)])
     async with harness.worker():
-        with pytest.raises(JobFailedError, match=r"failing.*for a reason"):
+        with pytest.raises(JobFailedError, match=r"for a reason\nit is chain 'failing'"):
             await waiting.result(WAIT)
         with pytest.raises(JobFailedError):
             await further.result(WAIT)
+        await another.wait(WAIT)
     assert ran == []
     job = await harness.job(waiting.id)
+    # Failures are grouped by it, so it names no chain.
+    assert waiting.error is not None
+    assert another.error is not None
+    assert waiting.error.summary == another.error.summary
+    ended = "failed" if finish == "fail" else "cancelled"
+    assert f": a chain of type 'number', which it waited for, {ended}: for a reason" in waiting.error.summary
     assert (job.status, job.attempt) == (JobStatus.FAILED, 1)
     assert job.last_error is not None
     assert job.last_error.kind == "blocker_failed"

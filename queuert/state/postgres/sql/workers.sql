@@ -99,8 +99,11 @@ ORDER BY started_at, id
 SELECT type, completed_by_client, overdue_seconds, closes_with_parent FROM {schema}.type_trait ORDER BY type COLLATE "C"
 
 -- name: count_held
--- Counts the running jobs of workers. All running jobs are read: as many as all workers have slots.
-SELECT holder, count(*) FROM {schema}.job WHERE status = 'running' AND holder = ANY (%(holders)s::text[]) GROUP BY holder
+-- Counts the running jobs of workers. All running jobs are read: as many as all workers have slots. Batches of bulk
+-- operations need none.
+SELECT holder, count(*) FROM {schema}.job
+WHERE status = 'running' AND holder = ANY (%(holders)s::text[]) AND type <> 'queuert.bulk_operation'
+GROUP BY holder
 
 -- name: get_activity
 -- Reads what workers did, by minute or hour. Of each length it reads one range of the key: a minute and an hour are read

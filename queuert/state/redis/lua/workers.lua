@@ -54,10 +54,18 @@ end
 return answer
 
 -- name: count_held
--- Counts the jobs that workers have leased. ARGV[1]: list of their ids. Returns a number for each.
+-- Counts the jobs that workers have leased, without batches of bulk operations, which need no slot. ARGV[1]: list of
+-- their ids. Returns a number for each.
 
+local batches = {}
+for _, id in ipairs(call('ZRANGE', P .. 'lease:queuert.bulk_operation', 0, -1)) do
+    local holder = call('HGET', P .. 'j:' .. id, 'holder')
+    if holder then batches[holder] = (batches[holder] or 0) + 1 end
+end
 local answer = {}
-for at, holder in ipairs(decoded(1)) do answer[at] = call('LLEN', P .. 'p:' .. holder) end
+for at, holder in ipairs(decoded(1)) do
+    answer[at] = math.max(0, call('LLEN', P .. 'p:' .. holder) - (batches[holder] or 0))
+end
 return answer
 
 -- name: get_activity

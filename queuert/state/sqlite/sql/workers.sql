@@ -55,8 +55,9 @@ SELECT {worker_columns} FROM queuert_worker
 WHERE expires_at > :now ORDER BY started_at, id
 
 -- name: count_held
--- Counts the running jobs of all workers.
-SELECT holder, count(*) FROM queuert_job INDEXED BY queuert_job_running WHERE status = 'running' GROUP BY holder
+-- Counts the running jobs of all workers. Batches of bulk operations need no slot.
+SELECT holder, count(*) FROM queuert_job INDEXED BY queuert_job_running
+WHERE status = 'running' AND type <> 'queuert.bulk_operation' GROUP BY holder
 
 -- name: find_activity
 -- What a worker did of a job type in a minute, and the last report that was added.

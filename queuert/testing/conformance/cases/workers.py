@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import fields, replace
 from typing import Any
 
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.state import AsyncStore
 from queuert.testing.conformance.builders import ask, claim_one, complete, eventually, job, read, start
 from queuert.testing.conformance.registry import case
@@ -70,6 +71,17 @@ async def leased_jobs_are_counted_by_holder(stores: Stores) -> None:
     assert await other.count_held([]) == {}
     await store.finish([complete(first)])
     assert await other.count_held([odd, "two"]) == {"two": 3}
+
+
+@case()
+async def batches_of_bulk_operations_are_not_counted(stores: Stores) -> None:
+    """A worker does them beside its slots."""
+    store, other = await stores.open_many(2)
+    await start(store, job(BULK_OPERATION_TYPE), job(BULK_OPERATION_TYPE), *(job() for _ in range(2)))
+    await store.claim(ask(BULK_OPERATION_TYPE, limit=1, holder="one"))
+    await store.claim(ask(limit=1, holder="one"))
+    await store.claim(ask(BULK_OPERATION_TYPE, limit=1, holder="two"))
+    assert await other.count_held(["one", "two"]) == {"one": 1}
 
 
 @case()
