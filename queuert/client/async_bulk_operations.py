@@ -77,7 +77,8 @@ class AsyncClientBulkOperations(AsyncClientBase):
         store, count, seen, cursor = await self._open_store(), 0, 0, None
         while seen < counted_up_to:
             limit = min(MAX_PAGE, counted_up_to - seen)
-            page = await store.list_chains(filter, PageRequest(limit, cursor, oldest_first=True))
+            listing = PageRequest(limit, cursor, oldest_first=True)
+            page = await store.list_chains(filter, listing, payloads=False)
             seen += len(page.items)
             count += sum(map(request.selects, page))
             cursor = page.next_cursor

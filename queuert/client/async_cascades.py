@@ -6,28 +6,41 @@ The reads are not one snapshot; the write that follows checks each chain under i
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from queuert.errors import (
     ChainNotFoundError,
+    ChainNotRetriableError,
     ConfigurationError,
     NotInStatusError,
     StateUnavailableError,
 )
 from queuert.job_types import JobType
-from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
+from queuert.jobs import ChainRecord, ChainStatus, JobStatus
 from queuert.state.async_store import AsyncStore
-from queuert.state.paging import MAX_PAGE, PageRequest
 from queuert.state.types import BlockerRecord, ChainUpdate, was_locked
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger("queuert.client")
 
 MAX_CASCADE = 10_000
-"""The most chains of a cascade, which is one transaction."""
+"""The most chains of a cascade, which is one transaction, with those that it only looks at."""
 
 _READ = 500
 """The chains that are read at once."""
+
+_READ_DEPENDENTS = 50
+"""The chains whose dependents, perhaps thousands of each, are read at once."""
+
+_RETRIABLE = (ChainStatus.FAILED, ChainStatus.CANCELLED)
+
+_NOT_FAILED = tuple(one for one in JobStatus if one not in (JobStatus.FAILED, JobStatus.CANCELLED))
+
+_NAMES_BLOCKERS = (ChainStatus.OPEN, ChainStatus.CANCELLED)
+"""Chains that are cancelled with what they wait or waited for. The blockers of a chain that a client completed go on,
+as they are meant to; so do those of one that failed, which may have been retried since."""
 
 ROUNDS = 5
 """How often an operation is repeated because chains have changed meanwhile."""
@@ -41,22 +54,23 @@ async def failed_together(
     A chain failed because of another if its last job waited for it, and if it closed after it. A blocker that closes
     with its parent counts as failed when it is cancelled.
 
+    Given chains that are open or completed are left out. They may have been retried by a call that was interrupted, so
+    those that failed before because of them are returned; and these are looked for behind other such chains as well.
+
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
+        ChainNotRetriableError: all of them are open or completed, and nothing around them has failed.
         ConfigurationError: there are too many.
     """
-    found = await _given(store, ids, connection)
+    given = await _given(store, ids, connection)
+    found = dict(given)
     following = list(found.values())
     while following:
-        failed: dict[str, ChainRecord] = {}
-        for chain in following:
-            for dependent in await _failed_after(store, chain, connection):
-                if dependent.id not in found:
-                    failed[dependent.id] = dependent
-        _add(found, failed, MAX_CASCADE)
+        failed = await _failed_after(store, following, found, connection)
+        _add(found, failed)
         following = list(failed.values())
     types = await _closing_types(store, connection, job_types)
-    following = list(found.values())
+    following = [chain for chain in found.values() if chain.status in _RETRIABLE or chain.id in given]
     while following:
         blockers = {
             blocker.chain_id
@@ -66,21 +80,24 @@ async def failed_together(
             or (blocker.status is ChainStatus.CANCELLED and blocker.type in types)
         }
         failed = await existing_chains(store, sorted(blockers.difference(found)), connection)
-        _add(found, failed, MAX_CASCADE)
+        _add(found, failed)
         following = list(failed.values())
-    return list(found)
+    retriable = [chain.id for chain in found.values() if chain.status in _RETRIABLE]
+    if retriable or not given:
+        return retriable
+    statuses = {chain.id: chain.status for chain in given.values()}
+    [(id, status), *_] = statuses.items()
+    raise ChainNotRetriableError(id, status, chain_ids=statuses)
 
 
 async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection: Any) -> Cascade:
     """Return the chains, and the open chains that only jobs of these wait for, recursively.
 
-    A given chain that was cancelled before still names what its last job waited for.
-
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
         ConfigurationError: there are too many.
     """
-    return await _spread(store, ids, connection, most=MAX_CASCADE)
+    return await _spread(store, ids, connection, MAX_CASCADE)
 
 
 class Cascade(NamedTuple):
@@ -104,9 +121,12 @@ async def closing_with(
 
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
+        ConfigurationError: too many close with them.
     """
     types = await _closing_types(store, connection, job_types)
-    return await _spread(store, ids, connection, types, kept) if types else Cascade(list(dict.fromkeys(ids)), set())
+    if not types:
+        return Cascade(list(dict.fromkeys(ids)), set())
+    return await _spread(store, ids, connection, MAX_CASCADE + len(ids), types, kept)
 
 
 async def _closing_types(store: AsyncStore, connection: Any, job_types: Iterable[JobType[Any, Any]]) -> set[str]:
@@ -124,51 +144,94 @@ async def cancel_closing(
     job_types: Iterable[JobType[Any, Any]] = (),
     *,
     cascade: bool = False,
-    lock_timeout: float | None = None,
-    optional: bool = False,
 ) -> list[ChainUpdate]:
     """Cancel chains, and those that close with them; with ``cascade`` all open ones that nobody else waits for.
 
     The results of the given ones come first. Those that were spared are looked at again: see :func:`cancel_spared`.
-    With ``lock_timeout`` given chains are left out, and have no results, if others hold them or what closes with them.
-    With ``optional`` none is cancelled if the write would have to wait too long for a lock.
 
     Raises:
         ChainNotFoundError: some of the given chains do not exist; it names them all.
-        ConfigurationError: the cascade has too many chains.
-        NotInStatusError: those that are cancelled with them were deleted again and again meanwhile; or with
-            ``lock_timeout`` the write would have to wait too long for a lock.
+        ConfigurationError: there are too many.
+        NotInStatusError: those that are cancelled with them were deleted again and again meanwhile.
     """
     for _ in range(ROUNDS):
-        if cascade:
-            concerned = await awaited_by_none_else(store, ids, connection)
-        else:
+        concerned = await _concerned(store, ids, connection, job_types, cascade=cascade)
+        results = await _cancel(store, concerned, ids, reason, connection)
+        if results is not None:
+            return results + await cancel_spared(
+                store, concerned.spared, reason, connection, job_types, cascade=cascade
+            )
+    raise _changing(ids)
+
+
+async def cancel_unheld(
+    store: AsyncStore,
+    ids: Sequence[str],
+    reason: str,
+    connection: Any,
+    job_types: Iterable[JobType[Any, Any]] = (),
+    *,
+    lock_timeout: float,
+) -> list[ChainUpdate]:
+    """Cancel those of the chains that nobody holds, and what closes with them; the others have no results.
+
+    Raises:
+        ChainNotFoundError: some of the chains do not exist; it names them all.
+        ConfigurationError: too many close with them.
+        NotInStatusError: the write would have to wait longer for a lock than the transaction allows, or those that are
+            cancelled with them were deleted again and again meanwhile.
+    """
+    for _ in range(ROUNDS):
+        concerned = await closing_with(store, ids, connection, job_types)
+        held = await _held(store, concerned.ids, lock_timeout, connection, job_types)
+        if not held.isdisjoint(ids):
+            ids = [id for id in ids if id not in held]
             concerned = await closing_with(store, ids, connection, job_types)
-        if lock_timeout is not None:
-            held = await _held(store, concerned.ids, lock_timeout, connection, job_types)
-            if not held.isdisjoint(ids):
-                ids = [id for id in ids if id not in held]
-                concerned = await closing_with(store, ids, connection, job_types)
         if not ids:
             return []
         try:
-            results = await store.cancel_chains(concerned.ids, reason=reason, connection=connection)
-        except ChainNotFoundError as error:
-            if not set(ids).isdisjoint(error.ids):
-                raise
+            results = await _cancel(store, concerned, ids, reason, connection)
         except StateUnavailableError as error:
             # The write has a savepoint of its own, so that the caller's transaction can go on.
             if not was_locked(error):
                 raise
-            if optional:
-                return []
-            if lock_timeout is None:
-                raise
             raise NotInStatusError("others hold rows of the chains, or of what closes with them") from error
-        else:
-            spared = await cancel_spared(store, concerned.spared, reason, connection, job_types, cascade=cascade)
-            return results + spared
-    raise NotInStatusError(f"the chains that {ids[0]!r} waits for changed {ROUNDS} times meanwhile: try again")
+        if results is not None:
+            return results + await cancel_spared(store, concerned.spared, reason, connection, job_types)
+    raise _changing(ids)
+
+
+async def _concerned(
+    store: AsyncStore,
+    ids: Sequence[str],
+    connection: Any,
+    job_types: Iterable[JobType[Any, Any]],
+    *,
+    cascade: bool,
+) -> Cascade:
+    if cascade:
+        return await awaited_by_none_else(store, ids, connection)
+    return await closing_with(store, ids, connection, job_types)
+
+
+async def _cancel(
+    store: AsyncStore, concerned: Cascade, ids: Sequence[str], reason: str, connection: Any
+) -> list[ChainUpdate] | None:
+    """Cancel what a cancellation of chains concerns; None if some of the others were deleted meanwhile: look again.
+
+    Raises:
+        ChainNotFoundError: some of the given chains do not exist; it names them all.
+    """
+    try:
+        return await store.cancel_chains(concerned.ids, reason=reason, connection=connection)
+    except ChainNotFoundError as error:
+        if not set(ids).isdisjoint(error.ids):
+            raise
+        return None
+
+
+def _changing(ids: Sequence[str]) -> NotInStatusError:
+    return NotInStatusError(f"the chains that {ids[0]!r} waits for changed {ROUNDS} times meanwhile: try again")
 
 
 async def _held(
@@ -186,9 +249,11 @@ async def _held(
             id for id, one in (await existing_chains(store, sorted(following), connection)).items() if one.type in types
         ]
         waiting: set[str] = set()
-        for id in closing:
-            async for page in _dependents(store, id, connection):
-                waiting.update(job.chain_id for job in page if job.status is JobStatus.BLOCKED)
+        for part in _parts(closing, _READ_DEPENDENTS):
+            links = await store.get_dependent_links(
+                part, statuses=(JobStatus.BLOCKED,), limit=MAX_CASCADE + len(ids), connection=connection
+            )
+            waiting.update(link.chain_id for link in links)
         following = waiting.intersection(ids) - held
         held |= following
     return held
@@ -211,67 +276,80 @@ async def cancel_spared(
     What cannot be cancelled stays open: the call has written what it was for, and without ``connection`` committed it.
     """
     written: list[ChainUpdate] = []
-    for id in sorted(ids):
-        try:
-            if not await _awaited_by_others(store, id, {}, connection):
-                results = await cancel_closing(
-                    store, [id], reason, connection, job_types, cascade=cascade, optional=True
-                )
-                written += [one for one in results if one.written]
-        except (ChainNotFoundError, NotInStatusError, ConfigurationError):
-            continue
-        except StateUnavailableError as error:
-            if connection is not None:
-                raise
-            _log.warning("chains that nobody waits for any more were not cancelled, %s among them: %s", id, error)
-            break
+    alone = set(ids)
+    try:
+        alone -= await _awaited_by_others(store, sorted(ids), (), connection)
+        for id in sorted(alone):
+            written += await _cancel_alone(store, id, reason, connection, job_types, cascade=cascade)
+    except StateUnavailableError as error:
+        if connection is not None:
+            raise
+        _log.warning("chains that nobody waits for any more were not cancelled, among %s: %s", sorted(alone)[:3], error)
     return written
+
+
+async def _cancel_alone(
+    store: AsyncStore,
+    id: str,
+    reason: str,
+    connection: Any,
+    job_types: Iterable[JobType[Any, Any]],
+    *,
+    cascade: bool,
+) -> list[ChainUpdate]:
+    """Cancel a chain and what is cancelled with it; nothing if one is deleted meanwhile, or held by others too long."""
+    try:
+        concerned = await _concerned(store, [id], connection, job_types, cascade=cascade)
+    except (ChainNotFoundError, ConfigurationError):
+        return []
+    try:
+        results = await store.cancel_chains(concerned.ids, reason=reason, connection=connection)
+    except ChainNotFoundError:
+        return []
+    except StateUnavailableError as error:
+        # The write has a savepoint of its own, so that the caller's transaction can go on.
+        if not was_locked(error):
+            raise
+        return []
+    spared = await cancel_spared(store, concerned.spared, reason, connection, job_types, cascade=cascade)
+    return [one for one in results if one.written] + spared
 
 
 async def _spread(
     store: AsyncStore,
     ids: Sequence[str],
     connection: Any,
+    most: int,
     types: Collection[str] | None = None,
     kept: Collection[str] = (),
-    most: int | None = None,
 ) -> Cascade:
-    """Return the chains, and the open chains of some types that only jobs of these wait for, recursively."""
-    found = await _given(store, ids, connection)
-    candidates: set[str] = set()
-    following = [chain for chain in found.values() if _names_blockers(chain, types)]
-    while following:
-        candidates |= await _awaited(store, following, connection, types)
-        candidates.difference_update(found, kept)
-        # One that another job waits for may be found again, when that job belongs to a chain of the cascade.
-        alone = [id for id in sorted(candidates) if not await _awaited_by_others(store, id, found, connection)]
-        added = await existing_chains(store, alone, connection)
-        _add(found, added, most)
-        following = [chain for chain in added.values() if chain.status is ChainStatus.OPEN]
-    return Cascade(list(found), candidates.difference(found))
+    """Return the chains, and the open chains of some types that only jobs of these wait for, recursively.
 
-
-def _names_blockers(chain: ChainRecord, types: Collection[str] | None) -> bool:
-    """Whether what the chain waits or waited for is cancelled with it.
-
-    A cascade of all types is also a request to finish what a cancel without one has left. The blockers of a chain that
-    a client completed go on, as they are meant to; so do those of one that failed, which may have been retried since.
+    A chain that was cancelled before still names what its last job waited for, whether it was given or is such a
+    blocker itself. So a cascade makes up for a cancel without one, and a call for one that was interrupted.
     """
-    if types is None:
-        return chain.status in (ChainStatus.OPEN, ChainStatus.CANCELLED)
-    return chain.status is ChainStatus.OPEN
-
-
-async def _awaited(
-    store: AsyncStore, chains: Sequence[ChainRecord], connection: Any, types: Collection[str] | None
-) -> set[str]:
-    """Return the open chains of some types that the last jobs of the chains have as blockers."""
-    return {
-        one.chain_id
-        for of_chain in (await blockers_of(store, _tails(chains), connection)).values()
-        for one in of_chain
-        if one.status is ChainStatus.OPEN and (types is None or one.type in types)
-    }
+    found = await _given(store, ids, connection)
+    passed: dict[str, ChainRecord] = {}
+    spared: set[str] = set()
+    following = [chain for chain in found.values() if chain.status in _NAMES_BLOCKERS]
+    while following:
+        blockers = [
+            one
+            for of_chain in (await blockers_of(store, _tails(following), connection)).values()
+            for one in of_chain
+            if one.chain_id not in found and one.chain_id not in kept and (types is None or one.type in types)
+        ]
+        spared.update(one.chain_id for one in blockers if one.status is ChainStatus.OPEN)
+        # One that another job waits for is looked at again, as that job may belong to a chain that was added since.
+        awaited = await _awaited_by_others(store, sorted(spared), found, connection)
+        added = await existing_chains(store, sorted(spared - awaited), connection)
+        cancelled = {one.chain_id for one in blockers if one.status is ChainStatus.CANCELLED}
+        through = await existing_chains(store, sorted(cancelled.difference(passed)), connection)
+        _add(found, added, most - len(passed) - len(through))
+        spared = awaited
+        passed.update(through)
+        following = [chain for chain in [*added.values(), *through.values()] if chain.status in _NAMES_BLOCKERS]
+    return Cascade(list(found), spared)
 
 
 def _tails(chains: Iterable[ChainRecord]) -> dict[str, str]:
@@ -292,15 +370,20 @@ async def blockers_of(store: AsyncStore, tails: Mapping[str, str], connection: A
     return found
 
 
-def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[begin : begin + _READ] for begin in range(0, len(ids), _READ))
+def _parts(items: Sequence[_T], size: int = _READ) -> Iterator[Sequence[_T]]:
+    return (items[begin : begin + size] for begin in range(0, len(items), size))
 
 
-def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord], most: int | None) -> None:
+def _add(found: dict[str, ChainRecord], more: Mapping[str, ChainRecord], most: int | None = None) -> None:
+    """Add chains to those of a cascade.
+
+    Raises:
+        ConfigurationError: there are too many.
+    """
     found.update(more)
-    if most is not None and len(found) > most:
+    if len(found) > (MAX_CASCADE if most is None else most):
         raise ConfigurationError(
-            f"a cascade must have at most {most:,} chains, got more: use start_bulk_operation() for parts of it"
+            f"a cascade must have at most {MAX_CASCADE:,} chains, got more: use start_bulk_operation() for parts of it"
         )
 
 
@@ -312,45 +395,66 @@ async def _given(store: AsyncStore, ids: Sequence[str], connection: Any) -> dict
 
 
 async def existing_chains(store: AsyncStore, ids: Sequence[str], connection: Any) -> dict[str, ChainRecord]:
-    """Read chains. Those that were deleted meanwhile are left out."""
+    """Read chains, without inputs and outputs. Those that were deleted meanwhile are left out."""
     found: dict[str, ChainRecord] = {}
     for part in _parts(ids):
-        chains = await store.get_chains(part, connection=connection)
+        chains = await store.get_chains(part, payloads=False, connection=connection)
         found.update({chain.id: chain for chain in chains if chain is not None})
     return found
 
 
-async def _dependents(store: AsyncStore, chain_id: str, connection: Any) -> AsyncIterator[Sequence[Job]]:
-    """Yield the pages of the jobs that wait or waited for a chain."""
-    cursor = None
-    while True:
-        page = await store.list_dependents(chain_id, PageRequest(MAX_PAGE, cursor), connection=connection)
-        yield page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+async def _failed_after(
+    store: AsyncStore, blockers: Sequence[ChainRecord], found: Collection[str], connection: Any
+) -> dict[str, ChainRecord]:
+    """Return the chains that failed because of the others, and those to look behind for more, but for the found ones.
 
-
-async def _failed_after(store: AsyncStore, blocker: ChainRecord, connection: Any) -> list[ChainRecord]:
-    """Return the chains whose last job waited for the chain, and that failed after it had closed."""
-    failed: dict[str, str] = {}
-    async for page in _dependents(store, blocker.id, connection):
-        failed.update({job.chain_id: job.id for job in page if job.status is JobStatus.FAILED})
-        if len(failed) > MAX_CASCADE:
+    These are dependents of a chain that was retried since: open again, or completed, as it is.
+    """
+    failed: dict[str, ChainRecord] = {}
+    for part in _parts(blockers, _READ_DEPENDENTS):
+        of_part = {chain.id: chain for chain in part}
+        links = []
+        for chains, statuses in (
+            (list(of_part), (JobStatus.FAILED,)),
+            ([id for id, chain in of_part.items() if chain.status not in _RETRIABLE], _NOT_FAILED),
+        ):
+            links += await store.get_dependent_links(
+                chains,
+                statuses=statuses,
+                limit=MAX_CASCADE + 1,
+                excluding=[*found, *failed],
+                connection=connection,
+            )
+        dependents = await existing_chains(store, sorted({link.chain_id for link in links}), connection)
+        for link in links:
+            chain = dependents.get(link.chain_id)
+            if chain is not None and _is_concerned(chain, link.job_id, of_part[link.blocker_id]):
+                failed[chain.id] = chain
+        if len(found) + len(failed) > MAX_CASCADE:
             break  # Too many, as the caller will find.
-    return [
-        chain
-        for chain in (await existing_chains(store, list(failed), connection)).values()
-        if chain.tail_id == failed[chain.id] and _closed_after(chain, blocker)
-    ]
+    return failed
 
 
-def _closed_after(chain: ChainRecord, blocker: ChainRecord) -> bool:
-    return chain.closed_at is not None and blocker.closed_at is not None and chain.closed_at >= blocker.closed_at
+def _is_concerned(chain: ChainRecord, job_id: str, blocker: ChainRecord) -> bool:
+    """Whether a chain, with a job that waited for a blocker, failed because of it, or was retried since as it was."""
+    if chain.status is not ChainStatus.FAILED:
+        return chain.status is not ChainStatus.CANCELLED and blocker.status not in _RETRIABLE
+    if chain.tail_id != job_id or chain.closed_at is None:
+        return False
+    if blocker.closed_at is None:
+        return True  # A job cannot fail while it waits: the blocker was retried since.
+    is_before = chain.closed_at < blocker.closed_at
+    return is_before if blocker.status is ChainStatus.COMPLETED else not is_before
 
 
-async def _awaited_by_others(store: AsyncStore, chain_id: str, found: dict[str, ChainRecord], connection: Any) -> bool:
-    async for page in _dependents(store, chain_id, connection):
-        if any(job.status is JobStatus.BLOCKED and job.chain_id not in found for job in page):
-            return True
-    return False
+async def _awaited_by_others(
+    store: AsyncStore, ids: Sequence[str], chains: Collection[str], connection: Any
+) -> set[str]:
+    """Return those of the chains that a job of another chain than these waits for."""
+    awaited: set[str] = set()
+    for part in _parts(ids):
+        links = await store.get_dependent_links(
+            part, statuses=(JobStatus.BLOCKED,), limit=1, excluding=chains, connection=connection
+        )
+        awaited.update(link.blocker_id for link in links)
+    return awaited

@@ -78,7 +78,8 @@ class ClientBulkOperations(ClientBase):
         store, count, seen, cursor = self._open_store(), 0, 0, None
         while seen < counted_up_to:
             limit = min(MAX_PAGE, counted_up_to - seen)
-            page = store.list_chains(filter, PageRequest(limit, cursor, oldest_first=True))
+            listing = PageRequest(limit, cursor, oldest_first=True)
+            page = store.list_chains(filter, listing, payloads=False)
             seen += len(page.items)
             count += sum(map(request.selects, page))
             cursor = page.next_cursor

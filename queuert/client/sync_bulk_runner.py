@@ -21,7 +21,8 @@ from queuert.bulk_operations import (
     encoded_counts,
 )
 from queuert.client.management import CANCELLED_BY_CLIENT, chain_closed
-from queuert.client.sync_cascades import blockers_of, cancel_closing, existing_chains
+from queuert.client.renewing import RenewedLease, sync_renewed
+from queuert.client.sync_cascades import blockers_of, cancel_closing, cancel_unheld, existing_chains
 from queuert.errors import (
     BlockerReferenceError,
     ChainNotFoundError,
@@ -56,7 +57,8 @@ from queuert.state.types import (
 )
 
 LEASE = 15.0
-"""Seconds after which a batch whose process died is done again."""
+"""Seconds after which a batch whose process died is done again. A transaction locks the job meanwhile, so that nobody
+reaps it, however long the batch takes; without one the lease is renewed."""
 
 MAX_AHEAD = 2_000
 """The most chains that a batch of retries reads besides its page: blockers of what it retries."""
@@ -79,7 +81,8 @@ class BulkRunner:
     """Does batches of bulk operations: claims a job of theirs, changes up to 500 chains, and continues with the next.
 
     On a store with transactions the changes commit together with the finish of the job, which the lease fences: a batch
-    is done once. On Redis a batch whose process died is repeated, and skips the chains that it has changed.
+    is done once. On Redis a batch whose process died is repeated, and skips the chains that it has changed. One that
+    has lost its lease writes no more.
 
     Args:
         job_types: those of this program, besides what workers have recorded of types.
@@ -111,7 +114,7 @@ class BulkRunner:
     def is_any_open(self) -> bool:
         """Return whether an operation is open, whoever does its batches."""
         open_operations = ChainFilter(types=(BULK_OPERATION_TYPE,), statuses=(ChainStatus.OPEN,))
-        page = self._store.list_chains(open_operations, PageRequest(1))
+        page = self._store.list_chains(open_operations, PageRequest(1), payloads=False)
         return bool(list(page))
 
     def run_batch(self) -> bool:
@@ -140,8 +143,9 @@ class BulkRunner:
                 finish = batch.change(transaction.connection)
                 result = transaction.finish(finish, last=True)
         else:
-            finish = batch.change(None)
-            [result] = self._store.finish([finish])
+            with sync_renewed(self._store, job) as lease:
+                finish = batch.change(None, lease)
+                [result] = self._store.finish([finish])
             for topic, keys in batch.notifications.items():
                 self._notify.publish(topic, keys)
             if result.lost is not None:
@@ -165,17 +169,23 @@ class _AsyncBatch:
         self._store = store
         self._job = job
         self._job_types = job_types
+        self._lease: RenewedLease | None = None
         self.notifications: dict[Topic, list[str]] = {}
         """For the caller to send, on a store without transactions; the others send them with the commit."""
         self.events: list[BaseEvent] = []
 
-    def change(self, connection: Any) -> Finish:
-        """Change the chains of the next page; return the finish of the job."""
+    def change(self, connection: Any, lease: RenewedLease | None = None) -> Finish:
+        """Change the chains of the next page; return the finish of the job.
+
+        Raises:
+            LeaseLostError: the lease, which is given where no transaction fences the writes, was lost meanwhile.
+        """
+        self._lease = lease
         request, before = decode_batch(json_value(self._job.input))
         self._check_allowed(connection)
         started_at = before.started_at or self._job.created_at
         listing = PageRequest(BATCH, before.cursor, oldest_first=True)
-        page = self._store.list_chains(request.of_batch(started_at), listing, connection=connection)
+        page = self._store.list_chains(request.of_batch(started_at), listing, payloads=False, connection=connection)
         seen = [chain for chain in page if request.selects(chain)]
         fitting = [chain for chain in seen if request.fits(chain, started_at)]
         ids, waits_for = [chain.id for chain in fitting], dict[str, set[str]]()
@@ -272,6 +282,13 @@ class _AsyncBatch:
                 left_out.update(error.chain_ids)
             except ChainNotFoundError as error:
                 left_out.update(error.ids)
+            except ConfigurationError:
+                # Too many chains close with them for one write.
+                if len(part) == 1:
+                    left_out.update(part)
+                middle = len(part) // 2
+                parts += [part[middle:], part[:middle]]
+                continue
             except (NotInStatusError, StateUnavailableError) as error:
                 if isinstance(error, StateUnavailableError) and not _was_held(request, error):
                     raise
@@ -309,6 +326,8 @@ class _AsyncBatch:
 
     def _write_all(self, request: BulkRequest, ids: Sequence[str], lock_timeout: float, connection: Any) -> set[str]:
         """Change all of the chains or none, but of a cancel those that nobody holds; return which were changed."""
+        if self._lease is not None:
+            self._lease.check()
         if request.action is BulkAction.DELETE:
             deleted = self._store.delete_chains(ids, connection=connection)
             self._add(delete_notifications(deleted))
@@ -318,8 +337,12 @@ class _AsyncBatch:
             results = self._store.retry_chains(ids, connection=connection)
         elif request.action is BulkAction.CANCEL:
             reason = request.reason or CANCELLED_BY_CLIENT
-            timeout = None if connection is None else lock_timeout
-            results = cancel_closing(self._store, ids, reason, connection, self._job_types, lock_timeout=timeout)
+            if connection is None:
+                results = cancel_closing(self._store, ids, reason, None, self._job_types)
+            else:
+                results = cancel_unheld(
+                    self._store, ids, reason, connection, self._job_types, lock_timeout=lock_timeout
+                )
         else:
             results = self._store.change_waiting_jobs(
                 ids, run_at=request.run_at, priority=request.priority, connection=connection

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal, TypeVar, overload
@@ -139,6 +139,7 @@ class ClientManagement(ClientBase):
             JobTypeMismatchError: the last job is of another type than ``expecting``.
             ChainNotFoundError: the chain does not exist.
             ChainAlreadyClosedError: the chain is closed already.
+            ConfigurationError: more than 10,000 chains would close with it.
             NotInStatusError: the chain advanced several times during the operation. Try again.
         """
         id = _only_id(chain)
@@ -201,8 +202,8 @@ class ClientManagement(ClientBase):
             UnknownJobTypeError: one of the two job types is not registered with this client.
             InvalidIdentifierError: an id cannot be stored.
             JobIdConflictError: a job with this id exists.
-            ConfigurationError: the priority is out of range, ``inherit`` names something else, or the job would wait
-                for its own chain.
+            ConfigurationError: the priority is out of range, ``inherit`` names something else, the job would wait for
+                its own chain, or more than 10,000 chains would close with the last job.
             JobTypeMismatchError: the last job is of another type than ``expecting``.
             ChainNotFoundError: the chain or a blocker does not exist.
             ChainAlreadyClosedError: the chain is closed already.
@@ -328,8 +329,9 @@ class ClientManagement(ClientBase):
             chains: ids or handles.
             cascade: cancel also the open chains that their last jobs wait for, children among them, and those that
                 these wait for, and so on; except those that another job waits for as well. Also those that the last
-                job of a chain waited for which was cancelled before, without ``cascade``. They are read before they
-                are cancelled: one that a job begins to wait for in between is cancelled, and releases that job.
+                job of a chain waited for which was cancelled before, without ``cascade`` or by a call that was
+                interrupted, whether it is a given one or in between. They are read before they are cancelled: one
+                that a job begins to wait for in between is cancelled, and releases that job.
             reason: the message of the chains' error, shortened to 2,000 characters.
             connection: a connection of yours, see :meth:`start_chain`.
 
@@ -339,8 +341,8 @@ class ClientManagement(ClientBase):
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was cancelled.
-            ConfigurationError: with ``cascade`` there are more than 10,000 chains, or the reason is no string; none was
-                cancelled.
+            ConfigurationError: with ``cascade`` there are more than 10,000 chains, or more than 10,000 others would
+                close with the given ones, or the reason is no string; none was cancelled.
             NotInStatusError: chains that would be cancelled with them were deleted again and again meanwhile. Try
                 again.
         """
@@ -404,7 +406,8 @@ class ClientManagement(ClientBase):
             chains: ids or handles.
             cascade: retry also the chains that failed while they waited for one of these, or after, and those that
                 failed because of those; and the blockers of all of them that failed, or that were cancelled and close
-                with their parents. All wait for their blockers again.
+                with their parents. All wait for their blockers again. Given chains that are open or completed stay as
+                they are, but are looked behind: so the same call finishes what one that was interrupted has begun.
             connection: a connection of yours, see :meth:`start_chain`.
 
         Returns:
@@ -413,7 +416,8 @@ class ClientManagement(ClientBase):
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was retried.
-            ChainNotRetriableError: one of them is open or completed; none was retried.
+            ChainNotRetriableError: one of them is open or completed, or with ``cascade`` all of them are and nothing
+                around them has failed; none was retried.
             ConfigurationError: the cascade has more than 10,000 chains; none was retried.
         """
         ids = chain_ids(chains)
@@ -422,13 +426,9 @@ class ClientManagement(ClientBase):
         store = self._open_store()
         for _ in range(ROUNDS):
             together = failed_together(store, ids, connection, self.job_types)
-            try:
+            # Some may be retried or deleted meanwhile: look again.
+            with suppress(ChainNotFoundError, ChainNotRetriableError):
                 return self._retry(together, None, connection)
-            except (ChainNotFoundError, ChainNotRetriableError) as error:
-                refused = error.ids if isinstance(error, ChainNotFoundError) else error.chain_ids
-                if not set(ids).isdisjoint(refused):
-                    raise
-                # One of the cascade was retried or deleted meanwhile: look again.
         raise NotInStatusError(f"the failed chains around {ids[0]!r} changed {ROUNDS} times meanwhile: try again")
 
     def _retry(self, ids: Sequence[str], edit: InputEdit | None, connection: Any) -> list[str]:

@@ -5,7 +5,7 @@ Operations take and return arrays, are atomic, and use the clock of the store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from queuert.activity import (
     ActivityReport,
 )
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogEnd, EventLogMaintenance, JobEvent
-from queuert.jobs import AbortReason, Attributes, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
+from queuert.jobs import AbortReason, Attributes, ChainRecord, ChainState, ChainStatus, Job, JobStatus, TtlUpdate
 from queuert.limits import PausedType, TypeTraits
 from queuert.notify.adapter import PiggybackAdapter
 from queuert.run_at import RunAt
@@ -69,8 +69,10 @@ class AsyncListingStore(Protocol):
     the caller's transaction, and so what it has written and not committed.
     """
 
-    async def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
-        """List chains by the time of their start."""
+    async def list_chains(
+        self, filter: ChainFilter, page: PageRequest, *, payloads: bool = True, connection: Any = None
+    ) -> Page[ChainRecord]:
+        """List chains by the time of their start. ``payloads`` is that of ``get_chains``."""
         ...
 
     async def list_jobs(self, filter: JobFilter, page: PageRequest, *, connection: Any = None) -> Page[Job]:
@@ -107,6 +109,22 @@ class AsyncListingStore(Protocol):
         """
         ...
 
+    async def get_dependent_links(
+        self,
+        chain_ids: Sequence[str],
+        *,
+        statuses: Collection[JobStatus],
+        limit: int,
+        excluding: Collection[str] = (),
+        connection: Any = None,
+    ) -> list[BlockerLink]:
+        """Return which jobs of some statuses wait for these chains or waited for them, the first ``limit`` of each.
+
+        In the order of the given chains, each once, and of the ids of the jobs. Jobs of the chains ``excluding`` are
+        left out, and do not count. A scheduled job counts as SCHEDULED, whether it is due or not.
+        """
+        ...
+
     async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status, of all types or some; numbers above ``exact_up_to`` may be estimates."""
         ...
@@ -131,7 +149,8 @@ class AsyncManagementStore(Protocol):
     """Completes, cancels, retries, changes, triggers and deletes, many at a time, all or none; sends events.
 
     Redis writes more than 25 chains in several scripts: what others change meanwhile is left as it is, and reported as
-    not written; if others delete one meanwhile, the call raises, and what was written before stays.
+    not written; if others delete one meanwhile, the call raises, and what was written before stays. So does it if the
+    process dies between two: the same call then does the rest.
 
     With ``connection`` the operations are part of the caller's transaction, and the store sends the notifications (jobs
     that became due, chains that closed, leases that were lost) when it commits; otherwise the caller sends them from
@@ -235,10 +254,14 @@ class AsyncManagementStore(Protocol):
     ) -> list[str]:
         """Return those of the chains that cannot be changed now, since others have locked rows of theirs.
 
-        It waits for nobody, and locks the others for the caller's transaction: first and last jobs, with ``blockers``
+        It waits for no row, and locks the others for the caller's transaction: first and last jobs, with ``blockers``
         the open chains that the last jobs wait for, with ``dependents`` the jobs that wait for the chains; with
         ``members`` all jobs, as for a deletion. The writes that follow wait for locks as ``bound_lock_waits`` says. A
         chain that does not exist counts as held. Empty where there are no locks of rows.
+
+        Only batches of bulk operations may call it: they take turns, and each holds its turn until its transaction
+        ends. Otherwise one would leave out what another has locked, though it is free a moment later. So a call waits
+        for the batch before it, and for nobody else.
         """
         ...
 
@@ -772,8 +795,14 @@ class AsyncStore(
         """Read jobs in the order of the ids; None for those that do not exist. ``connection`` is as in lists."""
         ...
 
-    async def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
-        """Read chains in the order of the ids; None for those that do not exist. ``connection`` is as in lists."""
+    async def get_chains(
+        self, ids: Sequence[str], *, payloads: bool = True, connection: Any = None
+    ) -> list[ChainRecord | None]:
+        """Read chains in the order of the ids; None for those that do not exist. ``connection`` is as in lists.
+
+        Without ``payloads`` their inputs and outputs, which may be large, are not read: an input is then the empty
+        text, and an output None.
+        """
         ...
 
     async def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:

@@ -331,14 +331,14 @@ async def test_only_a_lock_timeout_means_that_others_hold_a_chain(
 async def test_a_chain_whose_children_change_again_and_again_is_left_out(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = async_cascades.cancel_closing
+    before = async_cascades.cancel_unheld
 
-    async def cancel_closing(store: Any, ids: Sequence[str], *more: Any, **named: Any) -> list[ChainUpdate]:
+    async def cancel_unheld(store: Any, ids: Sequence[str], *more: Any, **named: Any) -> list[ChainUpdate]:
         if "changing" in ids:
             raise NotInStatusError("try again")
         return await before(store, ids, *more, **named)
 
-    monkeypatch.setattr(async_bulk_runner, "cancel_closing", cancel_closing)
+    monkeypatch.setattr(async_bulk_runner, "cancel_unheld", cancel_unheld)
     await queue.client.start_chains([NewChain(work, 1, id=id) for id in ("a", "changing", "b")])
     assert counts(await queue.done("cancel")) == (COMPLETED, 3, 2, 1)
     assert await queue.statuses("changing") == [OPEN]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -11,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from queuert import AsyncClient, JobType, JobTypes, NewChain
+from queuert import AsyncClient, Client, JobType, JobTypes, NewChain
 from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction, BulkPreview, BulkRequest
-from queuert.client import async_bulk_runner
+from queuert.client import async_bulk_runner, renewing, sync_bulk_runner
 from queuert.client.async_bulk_runner import _AsyncBatch
 from queuert.errors import (
     ChainNotFoundError,
@@ -21,20 +22,22 @@ from queuert.errors import (
     InvalidIdentifierError,
     JobIdConflictError,
     JobTypeMismatchError,
+    LeaseLostError,
 )
 from queuert.ids import new_token
-from queuert.jobs import ChainStatus, JobError
+from queuert.jobs import AbortReason, ChainStatus, JobError
 from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainRetried
 from queuert.state import AsyncStore, StateAdapter
 from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
-from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
-from queuert.testing.conformance.builders import ask, complete, expire, fail, wait
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob, ReapRequest, Renewal
+from queuert.testing.conformance.builders import AT_ONCE, ask, complete, expire, fail, run_out, wait
 from queuert.testing.events import EventLog
 from queuert.webhooks.endpoints import DELIVERY_TYPE
 from queuert.workers import WorkerHeartbeat
+from tests.support.waiting import WAIT, in_time
 
 work = JobType("work", input=int, output=int)
 other = JobType("other", input=int, output=int)
@@ -265,6 +268,137 @@ async def test_a_batch_on_redis_whose_process_died_before_its_finish(
         assert (done.seen, done.changed, done.skipped) == (1, 0, 1)
         assert (await queue.statuses(ids)).count(ChainStatus.FAILED) == 1
     await store.aclose()
+
+
+class Renewals:
+    """Tells when a store other than the test's own has answered renewals."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, own: AsyncStore) -> None:
+        from queuert.state.redis.async_store import AsyncRedisStore
+
+        monkeypatch.setattr(renewing, "INTERVAL", 0.01)
+        self.answers = asyncio.Queue[bool]()
+        before = AsyncRedisStore.renew
+
+        async def renew(store: AsyncRedisStore, renewals: Sequence[Renewal]) -> list[bool]:
+            answers = await before(store, renewals)
+            if store is not own:
+                self.answers.put_nowait(answers[0])
+            return answers
+
+        monkeypatch.setattr(AsyncRedisStore, "renew", renew)
+
+    async def following(self) -> bool:
+        """The answer of one that is asked from now on: one may be under way."""
+        while not self.answers.empty():
+            self.answers.get_nowait()
+        answer = await in_time(self.answers.get())
+        return await in_time(self.answers.get()) if answer else answer
+
+
+@pytest.fixture
+async def redis_queue(redis_url: str) -> AsyncIterator[Queue]:
+    from queuert.state.redis import RedisState
+
+    state = RedisState(redis_url)
+    store = state.async_store(max_connections=1)
+    await store.open()
+    async with AsyncClient(state, JOB_TYPES, notify=InProcessNotify(), max_connections=1) as client:
+        yield Queue(client, store)
+    await store.aclose()
+
+
+async def test_the_lease_of_a_batch_on_redis_is_renewed_while_it_runs(
+    redis_queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes. So it is done once, and its counts are those of what it has changed."""
+    queue, renewals, before = redis_queue, Renewals(monkeypatch, redis_queue.store), _AsyncBatch._write_all
+
+    async def write_all(batch: _AsyncBatch, *given: Any) -> set[str]:
+        await run_out(queue.store, batch._job)
+        assert await renewals.following()
+        assert not (await queue.store.reap(ReapRequest({BULK_OPERATION_TYPE: AT_ONCE}))).reaped
+        return await before(batch, *given)
+
+    ids = await queue.failed(3)
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+    monkeypatch.setattr(_AsyncBatch, "_write_all", write_all)
+    assert await queue.client.run_bulk_operations() == 1
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.status, done.seen, done.changed, done.skipped) == (ChainStatus.COMPLETED, 3, 3, 0)
+    assert set(await queue.statuses(ids)) == {ChainStatus.OPEN}
+
+
+async def test_a_batch_on_redis_that_has_lost_its_lease_writes_nothing(
+    redis_queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process does the batch."""
+    queue, before = redis_queue, _AsyncBatch._write_all
+    ids = await queue.failed(3)
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+    renewals = Renewals(monkeypatch, queue.store)
+
+    async def write_all(batch: _AsyncBatch, *given: Any) -> set[str]:
+        await queue.store.release([batch._job.lease])
+        while await in_time(renewals.answers.get()):
+            pass
+        [job] = await queue.store.claim(ask(BULK_OPERATION_TYPE))
+        assert job.id == batch._job.id
+        return await before(batch, *given)
+
+    monkeypatch.setattr(_AsyncBatch, "_write_all", write_all)
+    await queue.client.run_bulk_operations()
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.status, done.seen, done.changed) == (ChainStatus.OPEN, 0, 0)
+    assert set(await queue.statuses(ids)) == {ChainStatus.FAILED}
+
+
+def test_a_sync_client_renews_the_lease_of_a_batch_on_redis(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread beside it, which ends with the batch."""
+    from queuert.state.redis import RedisState
+    from queuert.state.redis.sync_store import RedisStore
+
+    monkeypatch.setattr(renewing, "INTERVAL", 0.01)
+    kind = sync_bulk_runner._AsyncBatch
+    renewed, before, write_all = threading.Semaphore(0), RedisStore.renew, kind._write_all
+
+    def renew(store: RedisStore, renewals: Sequence[Renewal]) -> list[bool]:
+        answers = before(store, renewals)
+        if answers[0]:
+            renewed.release()
+        return answers
+
+    def write_late(batch: sync_bulk_runner._AsyncBatch, *given: Any) -> set[str]:
+        assert renewed.acquire(timeout=WAIT)
+        assert renewed.acquire(timeout=WAIT)
+        return write_all(batch, *given)
+
+    monkeypatch.setattr(RedisStore, "renew", renew)
+    monkeypatch.setattr(kind, "_write_all", write_late)
+    with Client(RedisState(redis_url), JOB_TYPES, notify=InProcessNotify(), max_connections=1) as client:
+        client.start_chain(work, 1)
+        operation = client.start_bulk_operation("cancel", requested_by="ana")
+        assert client.run_bulk_operations() == 1
+        assert client.get_bulk_operation(operation.id).changed == 1
+    assert not any(thread.name == renewing.THREAD for thread in threading.enumerate())
+
+
+async def test_a_lease_that_could_not_be_renewed_is_lost_when_it_has_expired(
+    redis_queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await redis_queue.client.start_chain(work, 1)
+    [job] = await redis_queue.store.claim(ClaimRequest({"work": 15.0}, 1, "me", new_token()))
+    now = 100.0
+    monkeypatch.setattr(renewing, "monotonic", lambda: now)
+    lease = renewing.RenewedLease(job)
+    now = 114.0
+    assert lease.answered(True, 110.0)
+    now = 124.9
+    lease.check()
+    now = 125.0
+    with pytest.raises(LeaseLostError) as lost:
+        lease.check()
+    assert lost.value.reason is AbortReason.LEASE_NOT_RENEWED
 
 
 async def test_a_cancelled_operation_changes_nothing_more(queue: Queue) -> None:

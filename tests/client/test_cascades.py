@@ -239,6 +239,64 @@ async def test_a_cascade_finishes_what_a_cancel_without_one_has_left(queue: Queu
         await queue.client.retry_chain(kept, cascade=True)
 
 
+async def test_a_cascade_goes_through_a_blocker_that_was_cancelled_before(queue: Queue) -> None:
+    """It is not written again, and what another job waits for stays open."""
+    leaf, shared = await queue.client.start_chains([NewChain(work, one) for one in range(2)])
+    middle = await queue.client.start_chain(work, 3, blockers=[leaf, shared])
+    top, other = await queue.client.start_chains(
+        [NewChain(join, 1, blockers=[middle]), NewChain(join, 2, blockers=[shared])]
+    )
+    await queue.client.cancel_chain(middle, reason="mine")
+    assert await queue.client.cancel_chains([top], cascade=True) == [True, True]
+    assert await queue.statuses(leaf.id, shared.id, other.id) == [
+        ChainStatus.CANCELLED,
+        ChainStatus.OPEN,
+        ChainStatus.OPEN,
+    ]
+    assert "mine" in str((await queue.client.get_chain(middle.id)).error)
+
+
+async def test_what_a_cascade_of_cancels_looks_at_is_bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaf = await queue.client.start_chain(work, 1)
+    middle = await queue.client.start_chain(work, 2, blockers=[leaf])
+    top = await queue.client.start_chain(join, 3, blockers=[middle])
+    await queue.client.cancel_chain(middle)
+    monkeypatch.setattr(async_cascades, "MAX_CASCADE", 2)
+    with pytest.raises(ConfigurationError, match="a cascade must have at most 2 chains"):
+        await queue.client.cancel_chain(top, cascade=True)
+    assert await queue.statuses(top.id, leaf.id) == [ChainStatus.OPEN] * 2
+
+
+async def test_a_given_chain_that_is_open_is_left_out_of_a_cascade_of_retries(queue: Queue) -> None:
+    """What failed because of it before it was retried is retried. If there is nothing, the call is refused."""
+    blocker, dependents = await queue.failed_tree(2)
+    await queue.client.retry_chain(blocker)
+    other, _ = await queue.failed_tree(0)
+    await queue.client.retry_chain(blocker)
+    assert sorted(await queue.client.retry_chains([blocker, other], cascade=True)) == sorted([other, *dependents])
+    assert await queue.statuses(blocker, other, *dependents) == [ChainStatus.OPEN] * 4
+    with pytest.raises(ChainNotRetriableError) as refused:
+        await queue.client.retry_chains([blocker, other], cascade=True)
+    assert refused.value.chain_ids == (blocker, other)
+    assert await queue.client.retry_chains([], cascade=True) == []
+
+
+async def test_a_chain_that_is_retried_while_a_cascade_begins(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left out, and the others are retried."""
+    blocker, dependents = await queue.failed_tree(2)
+    before, looks = async_cascades._failed_after, []
+
+    async def failed_after(*arguments: Any) -> Any:
+        looks.append(1)
+        found = await before(*arguments)
+        if len(looks) == 1:
+            await queue.client.retry_chain(blocker)
+        return found
+
+    monkeypatch.setattr(async_cascades, "_failed_after", failed_after)
+    assert sorted(await queue.client.retry_chain(blocker, cascade=True)) == sorted(dependents)
+
+
 async def test_a_cascade_leaves_the_blockers_of_a_failed_chain(queue: Queue) -> None:
     """They may have been retried since, and run."""
     blocker, [parent] = await queue.failed_tree(1)
@@ -365,8 +423,7 @@ async def test_the_last_of_several_parents_closes_a_child(
 async def test_one_of_very_many_that_wait_keeps_a_child_open(
     state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many others have closed: all pages of them are looked at."""
-    monkeypatch.setattr(async_cascades, "MAX_PAGE", 2)
+    """However many others have closed."""
     monkeypatch.setattr(async_cascades, "MAX_CASCADE", 3)
     async with AsyncClient(state, JobTypes(join, child), notify=InProcessNotify()) as client:
         mine = await client.start_chain(child, 1)
@@ -376,6 +433,73 @@ async def test_one_of_very_many_that_wait_keeps_a_child_open(
             assert await queue.statuses(mine.id) == [ChainStatus.OPEN]
         await client.cancel_chain(waits)
         assert await queue.statuses(mine.id) == [ChainStatus.CANCELLED]
+
+
+@pytest.mark.parametrize("how", ["cancel", "complete"])
+async def test_what_closes_with_a_chain_is_bounded(
+    state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The given chains do not count."""
+    async with AsyncClient(state, JobTypes(join, child), notify=InProcessNotify()) as client:
+        children = await client.start_chains([NewChain(child, one) for one in range(3)])
+        parent = await client.start_chain(join, 1, blockers=children)
+        others = await client.start_chains([NewChain(join, one) for one in range(4)])
+        monkeypatch.setattr(async_cascades, "MAX_CASCADE", 2)
+        with pytest.raises(ConfigurationError, match="a cascade must have at most 2 chains"):
+            await (client.cancel_chain(parent) if how == "cancel" else client.complete_chain(parent, 1))
+        assert set(await queue.statuses(parent.id, *(one.id for one in children))) == {ChainStatus.OPEN}
+        assert await client.cancel_chains(others) == [True] * 4
+
+
+async def test_a_batch_with_too_many_children_for_one_write(
+    state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its chains are cancelled in parts; one that has too many alone is left out."""
+    monkeypatch.setattr(async_cascades, "MAX_CASCADE", 2)
+    async with AsyncClient(state, JobTypes(join, child), notify=InProcessNotify()) as client:
+        parents, children = list[str](), list[str]()
+        for count in (2, 3, 1, 2):
+            mine = await client.start_chains([NewChain(child, one) for one in range(count)])
+            parents.append((await client.start_chain(join, 1, blockers=mine)).id)
+            children.append(mine[0].id)
+        operation = await client.start_bulk_operation("cancel", requested_by="ada", job_types=[join])
+        await client.run_bulk_operations()
+        done = await client.get_bulk_operation(operation.id)
+        assert (done.status, done.seen, done.changed, done.skipped) == (ChainStatus.COMPLETED, 4, 3, 1)
+        closed, still_open = ChainStatus.CANCELLED, ChainStatus.OPEN
+        assert await queue.statuses(*parents) == [closed, still_open, closed, closed]
+        assert await queue.statuses(*children) == [closed, still_open, closed, closed]
+
+
+async def test_no_payloads_are_read(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By previews, batches and cascades: a page of large inputs would take as much memory."""
+    blocker, _ = await queue.failed_tree(2)
+    store = await queue.client._open_store()
+    # That of SQLite is behind threads.
+    kind = type(getattr(store, "_store", store))
+    reads = list[Any]()
+    for name in ("list_chains", "get_chains", "list_dependents", "get_jobs"):
+        _record(monkeypatch, kind, name, reads)
+    await queue.client.preview_bulk_operation("retry")
+    await queue.client.retry_chain(blocker, cascade=True)
+    await queue.client.cancel_chain(blocker, cascade=True)
+    assert reads
+    assert set(reads) == {("list_chains", False), ("get_chains", False)}
+    await queue.client.start_bulk_operation("cancel", requested_by="ada", job_types=[join])
+    reads.clear()
+    await queue.client.run_bulk_operations()
+    assert reads
+    assert set(reads) == {("list_chains", False)}
+
+
+def _record(monkeypatch: pytest.MonkeyPatch, kind: type[Any], name: str, reads: list[Any]) -> None:
+    before = getattr(kind, name)
+
+    def read(store: Any, *given: Any, **named: Any) -> Any:
+        reads.append((name, named.get("payloads", True)))
+        return before(store, *given, **named)
+
+    monkeypatch.setattr(kind, name, read)
 
 
 async def test_a_bulk_operation_knows_the_job_types_of_its_program(state: StateAdapter, queue: Queue) -> None:

@@ -217,6 +217,11 @@ MUTANTS = [
     ("list_chain_jobs", "WHERE id = %(chain)s AND", "WHERE false AND", "list_others-jobs_of_a_chain_in_order"),
     ("list_chain_jobs", "AND 0 > %(low)s::integer", "", "list_others-pages_of_a_chain"),
     ("list_dependents", "(%(high_chain)s::text, %(high)s::text)", "('~', '')", "list_others-nothing_waits"),
+    ("get_dependent_links", "job.status = ANY", "true OR '' = ANY", "list_others-links_to_dependents"),
+    ("get_dependent_links", "waiting.chain_id NOT IN", "true OR '' NOT IN", "list_others-links_to_dependents"),
+    ("get_dependent_links", "LIMIT %(limit)s::bigint", "", "list_others-links_to_dependents"),
+    ("get_chains", "%(payloads)s::bool THEN", "true THEN", "lookup-chains_without_payloads"),
+    ("list_chains", "%(payloads)s::bool THEN", "true THEN", "list_chains-without_payloads"),
     ("count_jobs", "LIMIT %(cap)s::bigint + 1", "LIMIT %(cap)s::bigint", "counts-many_are_no_fewer"),
     (
         "count_jobs",

@@ -284,6 +284,7 @@ def operations(store: Observed, count: int) -> Iterator[tuple[str, Callable[[], 
     yield "get_chain_states", lambda: store.get_chain_states(ids)
     yield "closed_chains", lambda: store.closed_chains(ids)
     yield "get_blocker_links", lambda: store.get_blocker_links(ids, limit=100)
+    yield "get_dependent_links", lambda: store.get_dependent_links(ids, statuses=(JobStatus.BLOCKED,), limit=100)
     yield "change_waiting_jobs", lambda: store.change_waiting_jobs(ids, run_at=after(hours=1))
     yield "trigger_jobs", lambda: store.trigger_jobs(ids)
     yield "wait_facts", lambda: store.get_wait_facts(ids[-1])

@@ -15,6 +15,7 @@ from queuert import Client, JobTypes
 from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.deduplication import Deduplicate
 from queuert.event_log import EventFilter, EventLevel
+from queuert.jobs import JobStatus
 from queuert.limits import Limits
 from queuert.policies import Keep, Retention
 from queuert.schedules import Overlap
@@ -141,6 +142,8 @@ def test_the_tour_of_all_operations(granted: str, login: LoginOf) -> None:
         [held] = store.claim(ask(limit=1))
         store.finish([wait(held, job("child", inherit_attributes=True))])
         assert store.list_chains(ChainFilter(attributes=(("user", "17"),)), PageRequest()).items
+        children = [link.blocker_id for link in store.get_blocker_links(["a"], limit=1)]
+        assert len(store.get_dependent_links(children, statuses=(JobStatus.BLOCKED,), limit=1)) == 1
         store.delete_chains(["a"], cascade=True)
         operation = store.start_bulk_operation(job(BULK_OPERATION_TYPE))
         assert store.is_bulk_operation(operation.id)

@@ -110,7 +110,7 @@ def test_a_page_reads_what_it_must(
     explained: Callable[..., Plan], params: tuple[ChainFilter, int], page: PageRequest
 ) -> None:
     filter, steps = params
-    values = {**listing.by_time(filter, page), **listing.attribute_pairs(filter)}
+    values = {**listing.by_time(filter, page), **listing.attribute_pairs(filter), "payloads": True}
     newest, oldest = SQL.list_chains_by_attributes, SQL.list_chains_by_attributes_oldest_first
     plan = explained(oldest if page.oldest_first else newest, values)
     assert plan.scanned() == set()

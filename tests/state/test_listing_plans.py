@@ -169,7 +169,7 @@ def test_list_chains(
     statuses: tuple[ChainStatus, ...] | None,
     page: PageRequest,
 ) -> None:
-    values = listing.by_time(ChainFilter(types=types, statuses=statuses), page)
+    values = {**listing.by_time(ChainFilter(types=types, statuses=statuses), page), "payloads": True}
     plan = explained(SQL.list_chains_oldest_first if page.oldest_first else SQL.list_chains, values)
     index_ranges = len(types or TYPES) * len(statuses or ChainStatus)
     # The view looks for the last job of each chain.

@@ -313,7 +313,11 @@ def test_get_jobs(explained: Callable[..., Plan]) -> None:
 
 def test_get_chains(explained: Callable[..., Plan]) -> None:
     # Each chain's first row, and a look for its second, twice.
-    check(explained(SQL.get_chains, {"ids": [f"ready{n}" for n in range(1, 11)]}), rows=30, indexes=["job_pkey"])
+    check(
+        explained(SQL.get_chains, {"ids": [f"ready{n}" for n in range(1, 11)], "payloads": True}),
+        rows=30,
+        indexes=["job_pkey"],
+    )
 
 
 def test_closed_chains(explained: Callable[..., Plan]) -> None:
@@ -340,6 +344,13 @@ def test_get_blocker_links(explained: Callable[..., Plan]) -> None:
     ids = [f"wait{n}" for n in range(1, 11)]
     plan = explained(SQL.get_blocker_links, {"chains": ids, "limit": 100})
     check(plan, rows=10, blockers=10, indexes=["job_blocker_pkey", "job_pkey"])
+
+
+def test_get_dependent_links(explained: Callable[..., Plan]) -> None:
+    waiting = {"statuses": ["blocked"], "excluding": [], "limit": 1}
+    plan = explained(SQL.get_dependent_links, {"chains": [f"ready{n}" for n in range(1, 11)], **waiting})
+    # Of the rows of jobs, by their ids: by the index of blocked ones, or of all.
+    check(plan, rows=10, blockers=10, indexes=["job_blocker_chain"])
 
 
 def test_start_and_block(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:

@@ -115,8 +115,8 @@ RECORDS = {
     "chain_columns": selected(
         CHAIN,
         {
-            "input": "input::text",
-            "output": "CASE WHEN status = 'completed' THEN output::text END",
+            "input": "CASE WHEN %(payloads)s::bool THEN input::text ELSE '' END",
+            "output": "CASE WHEN %(payloads)s::bool AND status = 'completed' THEN output::text END",
             "error": "error::text",
             "attributes": "attributes::text",
         },

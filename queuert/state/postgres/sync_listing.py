@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job
+from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job, JobStatus
 from queuert.state import records
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import listing
@@ -35,9 +35,11 @@ class PostgresListing(PostgresBase):
         found = {job.id: job for job in map(records.job, rows)}
         return [found.get(one) for one in ids]
 
-    def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
+    def get_chains(
+        self, ids: Sequence[str], *, payloads: bool = True, connection: Any = None
+    ) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
-        rows = self._read(connection, self._sql.get_chains, {"ids": list(ids)})
+        rows = self._read(connection, self._sql.get_chains, {"ids": list(ids), "payloads": payloads})
         found = {chain.id: chain for chain in map(records.chain, rows)}
         return [found.get(one) for one in ids]
 
@@ -58,9 +60,11 @@ class PostgresListing(PostgresBase):
             found[row[_ID]] = ChainStatus(row[_STATUS]) if row[_INPUT] is None else records.chain(row)
         return [found.get(one) for one in ids]
 
-    def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
+    def list_chains(
+        self, filter: ChainFilter, page: PageRequest, *, payloads: bool = True, connection: Any = None
+    ) -> Page[ChainRecord]:
         """List chains by the time of their start."""
-        sql, params = self._sql, listing.by_time(filter, page)
+        sql, params = self._sql, {**listing.by_time(filter, page), "payloads": payloads}
         if filter.attributes:
             params |= listing.attribute_pairs(filter)
             statement = (
@@ -101,6 +105,24 @@ class PostgresListing(PostgresBase):
         """Return which chains the jobs of chains wait for or waited for."""
         params = {"chains": list(dict.fromkeys(chain_ids)), "limit": limit}
         return [BlockerLink(*row) for row in self._read(connection, self._sql.get_blocker_links, params)]
+
+    def get_dependent_links(
+        self,
+        chain_ids: Sequence[str],
+        *,
+        statuses: Collection[JobStatus],
+        limit: int,
+        excluding: Collection[str] = (),
+        connection: Any = None,
+    ) -> list[BlockerLink]:
+        """Return which jobs of some statuses wait for chains or waited for them."""
+        params = {
+            "chains": list(dict.fromkeys(chain_ids)),
+            "statuses": [status.value for status in statuses],
+            "excluding": list(excluding),
+            "limit": limit,
+        }
+        return [BlockerLink(*row) for row in self._read(connection, self._sql.get_dependent_links, params)]
 
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status."""

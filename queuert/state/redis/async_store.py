@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,7 @@ from queuert.activity import (
     ActivityReport,
     summed,
 )
-from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
+from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobStatus, TtlUpdate
 from queuert.limits import PausedType, TypeTraits
 from queuert.policies import checked_ttl
 from queuert.schedules import check_owners, tick_of
@@ -260,10 +260,12 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
             jobs += [decode.job(one, int(now), overdue_after) for one in found]
         return jobs
 
-    async def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
+    async def get_chains(
+        self, ids: Sequence[str], *, payloads: bool = True, connection: Any = None
+    ) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
         refuse_connection(connection)
-        return await self._chains(ids)
+        return await self._chains(ids, payloads=payloads)
 
     async def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
         """Read where chains are, in the order of the ids."""
@@ -300,6 +302,28 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
             links += [BlockerLink(*map(decode.text, one)) for one in found]
         return links
 
+    async def get_dependent_links(
+        self,
+        chain_ids: Sequence[str],
+        *,
+        statuses: Collection[JobStatus],
+        limit: int,
+        excluding: Collection[str] = (),
+        connection: Any = None,
+    ) -> list[BlockerLink]:
+        """Return which jobs of some statuses wait for chains or waited for them."""
+        refuse_connection(connection)
+        links: list[BlockerLink] = []
+        for part in portions(list(dict.fromkeys(chain_ids)), READ):
+            params = {"ids": list(part), "statuses": list(statuses), "excluding": list(excluding), "limit": limit}
+            at, after, count = 1, "", 0
+            while at:
+                place = {"at": at, "after": after, "count": count}
+                at, behind, count, found = await self._run("get_dependent_links", encode.plain({**params, **place}))
+                after = decode.text(behind)
+                links += [BlockerLink(*map(decode.text, one)) for one in found]
+        return links
+
     async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status. The numbers are kept by all scripts, so they are exact."""
         parts = await self._parts_of_types(types)
@@ -327,13 +351,15 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
         [facts] = await self._run_until_known("wait_facts", encode.plain(params)) or [None]
         return decode.wait_facts(facts)
 
-    async def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
+    async def list_chains(
+        self, filter: ChainFilter, page: PageRequest, *, payloads: bool = True, connection: Any = None
+    ) -> Page[ChainRecord]:
         """List chains by the time of their start."""
         refuse_connection(connection)
         positions = await self._positions(filter, page)
         if not positions:
             return page_of((), page.limit)
-        records = await self._chains([position.id for position in positions], expired=True)
+        records = await self._chains([position.id for position in positions], expired=True, payloads=payloads)
         return page_of(zip(records, positions, strict=True), page.limit)
 
     async def list_jobs(self, filter: JobFilter, page: PageRequest, *, connection: Any = None) -> Page[Job]:
@@ -369,12 +395,13 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
             listing.add(await self._run("list_by_time", params))
         return listing.positions()
 
-    async def _chains(self, ids: Sequence[str], *, expired: bool = False) -> list[ChainRecord | None]:
+    async def _chains(
+        self, ids: Sequence[str], *, expired: bool = False, payloads: bool = True
+    ) -> list[ChainRecord | None]:
         chains: list[ChainRecord | None] = []
+        flags = {name: True for name, is_set in (("expired", expired), ("bare", not payloads)) if is_set}
         for part in portions(ids, READ):
-            *found, _ = await self._run(
-                "get_chains", encode.plain({"ids": list(part), **({"expired": True} if expired else {})})
-            )
+            *found, _ = await self._run("get_chains", encode.plain({"ids": list(part), **flags}))
             chains += map(decode.chain, found)
         return chains
 

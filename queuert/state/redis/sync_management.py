@@ -3,7 +3,7 @@
 
 A call for a few chains is one script. One for many is first checked and then written in several scripts. A chain that
 another client changes between the two is left as it is. If one is deleted, the call raises, and what it has written
-stays.
+stays. If the process dies between two scripts, the same call does the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import randrange
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from queuert.errors import BlockerReferenceError, ChainNotFoundError, ChainNotRetriableError, JobIdConflictError
-from queuert.jobs import JobError
+from queuert.jobs import JobError, JobStatus
 from queuert.run_at import RunAt
 from queuert.state.redis import decode, encode
 from queuert.state.redis.encode import Arguments, Flags
@@ -207,22 +207,41 @@ class RedisManagement:
     def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
         """Delete chains with all their jobs."""
         refuse_connection(connection)
-        order = list(dict.fromkeys(ids))
+        order, dependents = list(dict.fromkeys(ids)), dict[str, set[str]]()
         parts: Sequence[Sequence[str]] = [order]
-        if cascade or len(order) > WRITTEN:
-            order, parts = self._to_delete(order, cascade=cascade)
-        deleted: set[str] = set()
         running: list[str] = []
+        if cascade or len(order) > WRITTEN:
+            order, parts, dependents = self._to_delete(order, cascade=cascade)
+        if dependents:
+            running += self._close(order)
+        deleted: set[str] = set()
         for part in parts:
             run = self._commit if part is parts[-1] else self._run
-            gone, ran = run("delete_chains", encode.plain(list(part)))
+            waited = sorted({one for id in part for one in dependents.get(id, ())})
+            gone, ran = run("delete_chains", encode.plain({"ids": list(part), "dependents": waited}))
             deleted.update(decode.texts(gone))
             running += decode.texts(ran)
         return DeleteResult(tuple(id for id in order if id in deleted), tuple(running))
 
-    def _to_delete(self, ids: Sequence[str], *, cascade: bool) -> tuple[list[str], Sequence[Sequence[str]]]:
+    def _close(self, ids: Sequence[str]) -> list[str]:
+        """Cancel the open ones of chains that are about to be deleted, and return which of their jobs were running."""
+        error = JobError("cancel", "deleted")
+        closed: list[ChainUpdate] = []
+        for part in self._parts(ids, blockers_first=False):
+            answer = self._run("cancel_chains", encode.cancel(part, error, {"checked": True}))
+            closed += map(decode.update, answer)
+        return [one.job_id for one in closed if one.written and one.previous_status is JobStatus.RUNNING]
+
+    def _to_delete(
+        self, ids: Sequence[str], *, cascade: bool
+    ) -> tuple[list[str], Sequence[Sequence[str]], dict[str, set[str]]]:
         """Return those of the chains that exist, with ``cascade`` those that they wait for, too; and the parts in which
         they are deleted.
+
+        A cascade of several parts begins with the chains that wait for nothing, and ends with the given ones: whatever
+        is left if the process dies can still be found from these. The chains that waited for each are returned with it.
+        They must not run without it, so they have to be closed first. Without a cascade each chain is deleted after
+        those that wait for it.
 
         Raises:
             BlockerReferenceError: a job of another chain waits or waited for one of them.
@@ -243,9 +262,11 @@ class RedisManagement:
         if references := [(id, job) for chain, job, id in waiting if chain not in dependents]:
             raise BlockerReferenceError(references)
         if len(order) <= WRITTEN:
-            return order, [order]
-        # A chain that waits for another of them is deleted first: then no part is referred to from outside.
-        return order, in_order(order, [(chain, id) for chain, _, id in waiting])
+            return order, [order], {}
+        if not cascade:
+            return order, in_order(order, [(chain, id) for chain, _, id in waiting]), {}
+        parts = in_order(order, [(id, chain) for chain, _, id in waiting])
+        return order, parts, {id: {chain for chain, _ in dependents[id]} for id in order}
 
     def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
         """Release blocked jobs all of whose blockers have closed."""

@@ -174,7 +174,13 @@ _RECORDS = {
             " WHERE trait.type = queuert_job.type)",
         },
     ),
-    "chain_columns": selected(CHAIN, {"output": "CASE WHEN status = 'completed' THEN output END"}),
+    "chain_columns": selected(
+        CHAIN,
+        {
+            "input": "CASE WHEN :payloads THEN input ELSE '' END",
+            "output": "CASE WHEN :payloads AND status = 'completed' THEN output END",
+        },
+    ),
     "chain_state_columns": selected(
         CHAIN_STATE,
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, TypeVar
@@ -15,11 +15,11 @@ from queuert.jobs import Attributes, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.limits import Limits
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import Row, fetch_one, fetch_value, now_us, run
+from queuert.state.sqlite.connection import Row, fetch_one, fetch_value, now_us, run, statements
 from queuert.state.sqlite.limits import capacities
 from queuert.state.sqlite.rows import FirstJob
 from queuert.state.sqlite.workers import stored_limits
-from queuert.state.types import COUNTED_WAIT, NAMED_HOLDERS, HeldJob, TypeCount, TypeDemand, WaitFacts
+from queuert.state.types import COUNTED_WAIT, NAMED_HOLDERS, BlockerLink, HeldJob, TypeCount, TypeDemand, WaitFacts
 
 Connection = sqlite3.Connection
 
@@ -43,7 +43,7 @@ def first_job(connection: Connection, id: str) -> FirstJob | None:
     return None if row is None else FirstJob(*row)
 
 
-def list_chains(connection: Connection, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
+def list_chains(connection: Connection, filter: ChainFilter, page: PageRequest, *, payloads: bool) -> Page[ChainRecord]:
     """List chains by the time of their start."""
     if filter.attributes:
         found = _by_attributes(connection, filter, page)
@@ -54,7 +54,7 @@ def list_chains(connection: Connection, filter: ChainFilter, page: PageRequest) 
         index_ranges = _stretches("chain_status", types, filter.statuses, tuple(ChainStatus))
         index_ranges = [(table, [("chain_index = 0", ()), *conditions]) for table, conditions in index_ranges]
         found = _by_time(connection, filter, page, index_ranges)
-    chains = _read(connection, "get_chain", rows.chain, found, now=None)
+    chains = _read(connection, "get_chain", rows.chain, found, now=None, payloads=payloads)
     return page_of(((one, Position.at_time(one.created_at, one.id)) for one in chains), page.limit)
 
 
@@ -138,10 +138,8 @@ def _select(
     return connection.execute(statement, [*values, page.limit + 1]).fetchall()
 
 
-def _read(
-    connection: Connection, name: str, decode: Callable[[Row], T], ids: Sequence[str], *, now: int | None
-) -> list[T]:
-    return [decode(run(connection, name, id=one, now=now)[0]) for one in ids]
+def _read(connection: Connection, name: str, decode: Callable[[Row], T], ids: Sequence[str], **params: Any) -> list[T]:
+    return [decode(run(connection, name, id=one, **params)[0]) for one in ids]
 
 
 def list_chain_jobs(connection: Connection, chain_id: str, page: PageRequest) -> Page[Job]:
@@ -164,6 +162,15 @@ def list_dependents(connection: Connection, chain_id: str, page: PageRequest) ->
     found = _select(connection, "queuert_job_blocker", ("job_id",), conditions, page)
     jobs = _read(connection, "get_job", rows.job, [id for (id,) in found], now=now_us())
     return page_of(((one, Position("", one.id)) for one in jobs), page.limit)
+
+
+def dependent_links(
+    connection: Connection, chain_id: str, statuses: Container[str], left_out: Container[str]
+) -> Iterator[BlockerLink]:
+    """Yield which jobs of some statuses have a chain among their blockers, by id, read as they are taken."""
+    for of_chain, id, status in connection.execute(statements()["get_dependents"], {"id": chain_id}):
+        if status in statuses and of_chain not in left_out:
+            yield BlockerLink(of_chain, id, chain_id)
 
 
 def counts(connection: Connection, types: Sequence[str] | None) -> list[TypeCount]:

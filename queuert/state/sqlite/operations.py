@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from queuert.activity import (
@@ -14,7 +15,7 @@ from queuert.activity import (
     ActivityMaintenance,
     ActivityReport,
 )
-from queuert.jobs import ChainRecord, Job, TtlUpdate
+from queuert.jobs import ChainRecord, Job, JobStatus, TtlUpdate
 from queuert.limits import PausedType, TypeTraits
 from queuert.notify.results import delete_notifications, trigger_notifications, update_notifications
 from queuert.run_at import RunAt
@@ -97,6 +98,24 @@ class SQLiteOperating(SQLiteEventLog, SQLiteWebhooks):
             found = [run(reader, "get_blocker_links", id=id, limit=limit) for id in dict.fromkeys(chain_ids)]
         return [BlockerLink(*row) for links in found for row in links]
 
+    def get_dependent_links(
+        self,
+        chain_ids: Sequence[str],
+        *,
+        statuses: Collection[JobStatus],
+        limit: int,
+        excluding: Collection[str] = (),
+        connection: Any = None,
+    ) -> list[BlockerLink]:
+        """Return which jobs of some statuses wait for chains or waited for them."""
+        wanted, left_out = set(statuses), set(excluding)
+        with self._reading(connection) as reader:
+            return [
+                link
+                for id in dict.fromkeys(chain_ids)
+                for link in islice(listing.dependent_links(reader, id, wanted, left_out), limit)
+            ]
+
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status; the counts are exact."""
         with self._reading() as connection:
@@ -114,10 +133,12 @@ class SQLiteOperating(SQLiteEventLog, SQLiteWebhooks):
         with self._reading() as connection:
             return wait_facts(connection, job_id)
 
-    def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
+    def list_chains(
+        self, filter: ChainFilter, page: PageRequest, *, payloads: bool = True, connection: Any = None
+    ) -> Page[ChainRecord]:
         """List chains by the time of their start."""
         with self._reading(connection) as reader:
-            return listing.list_chains(reader, filter, page)
+            return listing.list_chains(reader, filter, page, payloads=payloads)
 
     def list_jobs(self, filter: JobFilter, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List jobs by the time of their creation."""

@@ -178,11 +178,13 @@ class SQLiteStore(SQLiteOperating):
             found = [fetch_one(reader, "get_job", id=one, now=now) for one in ids]
         return [None if row is None else rows.job(row) for row in found]
 
-    def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
+    def get_chains(
+        self, ids: Sequence[str], *, payloads: bool = True, connection: Any = None
+    ) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
         with self._reading(connection) as reader:
             now = now_us()
-            found = [fetch_one(reader, "get_chain", id=one, now=now) for one in ids]
+            found = [fetch_one(reader, "get_chain", id=one, now=now, payloads=payloads) for one in ids]
         return [None if row is None else rows.chain(row) for row in found]
 
     def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
@@ -205,7 +207,7 @@ class SQLiteStore(SQLiteOperating):
                 if status is None or status == ChainStatus.OPEN or size >= portion:
                     found.append(None if status is None else ChainStatus(status))
                     continue
-                row = fetch_one(connection, "get_chain", id=id, now=now)
+                row = fetch_one(connection, "get_chain", id=id, now=now, payloads=True)
                 chain = None if row is None else rows.chain(row)
                 size += 0 if chain is None else len(chain.input) + len(chain.output or "")
                 found.append(chain)

@@ -73,6 +73,24 @@ CROSS JOIN LATERAL (
 ) AS link
 ORDER BY params.place, link.chain_index, link.position
 
+-- name: get_dependent_links
+-- Reads which jobs of some statuses wait for chains, but for those of some chains. As soon as it has found enough of a
+-- chain, it reads no more of its jobs.
+SELECT found.chain_id, found.job_id, params.chain
+FROM unnest(%(chains)s::text[]) WITH ORDINALITY AS params (chain, place)
+CROSS JOIN LATERAL (
+    SELECT entry.job_id, waiting.chain_id
+    FROM {schema}.job_blocker AS entry
+    CROSS JOIN LATERAL (
+        SELECT chain_id FROM {schema}.job
+        WHERE job.id = entry.job_id AND job.status = ANY (%(statuses)s::text[]) LIMIT 1
+    ) AS waiting
+    WHERE entry.blocker_chain_id = params.chain
+        AND waiting.chain_id NOT IN (SELECT unnest(%(excluding)s::text[]))
+    ORDER BY entry.blocker_chain_id, entry.job_id LIMIT %(limit)s::bigint
+) AS found
+ORDER BY params.place, found.job_id
+
 -- name: list_chains
 -- Reads a page of chains, as list_jobs does, of first jobs only. The status of a first job that has not continued is
 -- that of its chain; the others are in the index chain_listing, by the status of the chain.

@@ -76,9 +76,38 @@ for _, id in ipairs(params.ids) do
 end
 return answer
 
+-- name: get_dependent_links
+-- Reads which jobs of some statuses have chains among their blockers, the first `limit` of each chain, but those of the
+-- chains `excluding`. ARGV[1]: {ids, statuses, excluding, limit, at, after, count}: it goes on at the chain `at` of `ids`,
+-- of which it has found `count`, behind the job `after`. Returns where it stopped, 0 at the end, in these three, and
+-- {chain, job, blocker} for each.
+
+local MOST, CHUNK = 1000, 100
+local params, answer, looked = decoded(1), {}, 0
+local wanted, left_out = {}, {}
+for _, status in ipairs(params.statuses) do wanted[status] = true end
+for _, chain in ipairs(params.excluding) do left_out[chain] = true end
+local ids, at, after, count = params.ids, params.at, params.after, params.count
+while ids[at] and looked < MOST do
+    local from = after ~= '' and '(' .. after or '-'
+    local dependents = call('ZRANGEBYLEX', P .. 'bb:' .. ids[at], from, '+', 'LIMIT', 0, CHUNK)
+    for _, id in ipairs(dependents) do
+        if count >= params.limit then break end
+        after, looked = id, looked + 1
+        local status, chain = unpack(call('HMGET', P .. 'j:' .. id, 'status', 'chain'))
+        chain = chain or id
+        if wanted[status] and not left_out[chain] then
+            count = count + 1
+            answer[#answer + 1] = {chain, id, ids[at]}
+        end
+    end
+    if #dependents < CHUNK or count >= params.limit then at, after, count = at + 1, '', 0 end
+end
+return {ids[at] and at or 0, after, count, answer}
+
 -- name: get_chains
--- Reads chains. ARGV[1]: {ids, expired, portion}. Expired chains are read if `expired` is set, and otherwise count as
--- deleted. Returns the fields of the first job and the finish of the last job of each, and then the size of all payloads.
+-- Reads chains. ARGV[1]: {ids, expired, portion, bare}. Expired chains are read if `expired` is set, and otherwise count as
+-- deleted. With `bare`, inputs and outputs are not read. Returns the fields of the first job and the finish of the last job of each, and then the size of all payloads.
 -- With `portion`, in bytes, only closed chains are read, as many as fit and at least one; for the others only the status
 -- is returned.
 
@@ -94,7 +123,8 @@ for at, id in ipairs(params.ids) do
     else
         local tail = tail_of(id)
         answer[at] = {
-            id, first.type, first.chain_status, call('GET', P .. 'i:' .. id), call('GET', P .. 'o:' .. tail.id),
+            id, first.type, first.chain_status, not params.bare and call('GET', P .. 'i:' .. id),
+            not params.bare and call('GET', P .. 'o:' .. tail.id),
             call('GET', P .. 'e:' .. tail.id), tail.type, text(first.created),
             first.closed and text(first.closed) or false, tail.id,
             first.expires and text(first.expires) or false, call('GET', P .. 'a:' .. id),

@@ -101,11 +101,14 @@ end
 return answer
 
 -- name: delete_chains
--- Deletes chains with all their jobs, all or none. ARGV[1]: list of ids. Returns the deleted chains, and the jobs that
--- were running.
+-- Deletes chains with all their jobs, all or none. ARGV[1]: {ids, dependents}. Finished jobs of the chains `dependents`,
+-- which are about to be deleted as well, may have waited for one. Returns the deleted chains, and the jobs that were
+-- running.
 
-local to_delete, order = {}, {}
-for _, id in ipairs(decoded(1)) do
+local params = decoded(1)
+local to_delete, order, waited, entries = {}, {}, {}, {}
+for _, chain in ipairs(params.dependents) do waited[chain] = true end
+for _, id in ipairs(params.ids) do
     if not to_delete[id] and is_first(load(id)) then
         to_delete[id] = true
         order[#order + 1] = id
@@ -116,15 +119,19 @@ for _, chain in ipairs(order) do
     for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
         local job = load(id)
         if job and not to_delete[job.chain] then
-            references[#references + 1] = chain
-            references[#references + 1] = id
+            if waited[job.chain] and FINAL[job.status] then
+                entries[#entries + 1] = {id, chain}
+            else
+                references[#references + 1] = chain
+                references[#references + 1] = id
+            end
         end
     end
 end
 if #references > 0 then return refusal('referenced', cjson.encode(references)) end
 
+for _, entry in ipairs(entries) do remove_blocker(unpack(entry)) end
 local running = {}
-
 for _, chain in ipairs(order) do delete_chain(chain, running) end
 return {order, running}
 

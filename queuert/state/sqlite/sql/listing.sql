@@ -33,6 +33,12 @@ FROM queuert_job AS job JOIN queuert_job_blocker AS entry ON entry.job_id = job.
 WHERE job.chain_id = :id
 ORDER BY job.chain_index, entry.position LIMIT :limit
 
+-- name: get_dependents
+-- Reads the jobs that have a chain among their blockers. The rows of jobs are found by those of the first table.
+SELECT job.chain_id, job.id, job.status
+FROM queuert_job_blocker AS entry CROSS JOIN queuert_job AS job ON job.id = entry.job_id
+WHERE entry.blocker_chain_id = :id ORDER BY entry.job_id
+
 -- name: chain_jobs
 -- Reads the jobs of a chain.
 SELECT id, status FROM queuert_job WHERE chain_id = :id

@@ -72,6 +72,20 @@ async def chains_not_jobs(stores: Stores) -> None:
 
 
 @case()
+async def without_payloads(stores: Stores) -> None:
+    """As ``get_chains`` reads them without, whatever the filter and the order."""
+    store = await stores.open()
+    held = await started_and_claimed(store, 3, attributes={"user": "17"})
+    await store.finish([complete(one, "[1]") for one in held])
+    bare = await store.get_chains([one.id for one in held], payloads=False)
+    for filter in (ChainFilter(), ChainFilter(attributes=(("user", "17"),))):
+        for page in (_OLDEST, PageRequest(limit=1000)):
+            found = list(await store.list_chains(filter, page, payloads=False))
+            assert sorted(found, key=lambda one: one.id) == sorted((one for one in bare if one), key=lambda one: one.id)
+            assert {(one.input, one.output) for one in found} == {("", None)}
+
+
+@case()
 async def by_type_of_the_first_job(stores: Stores) -> None:
     """A chain is of its first job's type, wherever it has got to."""
     store = await stores.open()

@@ -14,6 +14,7 @@ from queuert.testing.conformance.builders import (
     cancel,
     claim_one,
     complete,
+    due_later,
     error_of,
     fail,
     go_on,
@@ -203,6 +204,42 @@ async def links_to_blockers_of_all_jobs(stores: Stores) -> None:
     assert await store.get_blocker_links([], limit=3) == []
 
 
+@case()
+async def links_to_dependents(stores: Stores) -> None:
+    """Jobs of the statuses, in the order of the chains and of their ids, but for those of some chains."""
+    store = await stores.open()
+    a, b = await start(store, job("child", id="a"), job("child", id="b"))
+    [parent] = await started_and_claimed(store, id="parent")
+    await store.finish([wait(parent, others=[b, a])])
+    await start(store, job("other", id="other", blockers=[b]), job("closed", id="closed", blockers=[b]))
+    await store.cancel_chains(["closed"], reason="no")
+    await start(store, job("later", id="later", run_at=due_later()))
+    first, second, third = (
+        BlockerLink("other", "other", b),
+        BlockerLink("parent", "parent", b),
+        BlockerLink("parent", "parent", a),
+    )
+    blocked = (JobStatus.BLOCKED,)
+    links = await store.get_dependent_links([b, "unknown", a, "later", b], statuses=blocked, limit=10)
+    assert links == [first, second, third]
+    assert await store.get_dependent_links([b, a], statuses=blocked, limit=1) == [first, third]
+    assert await store.get_dependent_links([b, a], statuses=blocked, limit=1, excluding=["x", "other"]) == [
+        second,
+        third,
+    ]
+    assert await store.get_dependent_links([b, a], statuses=blocked, limit=9, excluding=["other", "parent"]) == []
+    cancelled = await store.get_dependent_links([b, a], statuses=(JobStatus.CANCELLED, JobStatus.FAILED), limit=9)
+    assert cancelled == [BlockerLink("closed", "closed", b)]
+    assert await store.get_dependent_links([], statuses=blocked, limit=9) == []
+    await store.finish([complete(await claim_one(store, "child")) for _ in (a, b)])
+    await store.finish([go_on(await claim_one(store), job("next", id="next", blockers=["later"]))])
+    assert await store.get_dependent_links([a], statuses=blocked, limit=9) == []
+    assert await store.get_dependent_links([a], statuses=(JobStatus.CONTINUED,), limit=9) == [third]
+    assert await store.get_dependent_links(["later"], statuses=blocked, limit=9) == [
+        BlockerLink("parent", "next", "later")
+    ]
+
+
 # --- cursors ----------------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +267,7 @@ async def _everything(store: AsyncStore, chain_id: str) -> list[object]:
         lambda: store.list_chain_jobs(chain_id, _FIRST),
         lambda: store.list_dependents(chain_id, _FIRST),
         lambda: store.get_blockers("waits"),
+        lambda: store.get_dependent_links([chain_id], statuses=(JobStatus.BLOCKED,), limit=10),
         lambda: store.get_jobs([chain_id, "waits", "new", "next"]),
         lambda: store.get_chains([chain_id, "waits", "new"]),
     ]
@@ -275,7 +313,7 @@ async def uncommitted_finishes_are_not_seen(stores: Stores) -> None:
         await transaction.finish(complete(last))
         await _unseen(store, held.id, before)
     after = await _everything(store, held.id)
-    assert [one == other for one, other in zip(after, before, strict=True)] == [False] * 8
+    assert [one == other for one, other in zip(after, before, strict=True)] == [False] * 9
 
 
 @case(Capability.USER_TRANSACTIONS)

@@ -56,6 +56,21 @@ async def reads_in_the_order_requested(stores: Stores) -> None:
 
 
 @case()
+async def dependents_of_many(stores: Stores) -> None:
+    """All that wait, in order, and of each no more than the limit."""
+    store = await stores.open()
+    blockers = await start(store, *(job("blocker") for _ in range(_MANY)))
+    waiting = sorted(await start(store, *(job(blockers=blockers) for _ in range(_MANY))))
+    blocked = (JobStatus.BLOCKED,)
+    links = await store.get_dependent_links(blockers, statuses=blocked, limit=_MANY + 1)
+    assert [(one.blocker_id, one.job_id) for one in links] == [(id, one) for id in blockers for one in waiting]
+    links = await store.get_dependent_links(blockers, statuses=blocked, limit=2, excluding=waiting[:-1])
+    assert [(one.blocker_id, one.job_id) for one in links] == [(id, waiting[-1]) for id in blockers]
+    links = await store.get_dependent_links(blockers, statuses=blocked, limit=110)
+    assert [(one.blocker_id, one.job_id) for one in links] == [(id, one) for id in blockers for one in waiting[:110]]
+
+
+@case()
 async def closed_chains_within_a_portion(stores: Stores) -> None:
     """Of the portion all parts take, and what does not fit is known by its status."""
     store = await stores.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from queuert.errors import ClosedError
 from queuert.jobs import ChainRecord, ChainStatus, JobStatus
@@ -102,6 +103,19 @@ async def chains_in_the_order_requested(stores: Stores) -> None:
     found = await store.get_chains(requested)
     assert [one.id if one else None for one in found] == [second.id, None, first.id, None, second.id]
     assert await store.get_chains([]) == []
+
+
+@case()
+async def chains_without_payloads(stores: Stores) -> None:
+    """Everything else is there: the error, the attributes, the last job."""
+    store = await stores.open()
+    done, failed = await started_and_claimed(store, 2, attributes={"user": "17"})
+    await store.finish([complete(done, '"large"'), fail(failed)])
+    whole = [one for one in await store.get_chains([done.id, failed.id]) if one is not None]
+    assert (whole[0].output, whole[1].error is None) == ('"large"', False)
+    bare = await store.get_chains([done.id, "unknown", failed.id], payloads=False)
+    expected = [replace(one, input="", output=None) for one in whole]
+    assert bare == [expected[0], None, expected[1]]
 
 
 @case()

@@ -37,14 +37,16 @@ async def _seen(store: AsyncStore, chain: str, blocked: str, connection: Any = N
         await store.list_dependents(chain, page, connection=connection),
     ]
     found = [{one.id for one in entries if one is not None} for entries in (jobs, chains, *pages)]
-    return [*found, {one.chain_id for one in await store.get_blockers(blocked, connection=connection)}]
+    links = await store.get_dependent_links([chain], statuses=(JobStatus.BLOCKED,), limit=9, connection=connection)
+    blockers = await store.get_blockers(blocked, connection=connection)
+    return [*found, {one.job_id for one in links}, {one.chain_id for one in blockers}]
 
 
 @case(_NEEDS)
 async def see_uncommitted_starts(stores: Stores) -> None:
     """Each read with the connection returns the chains that its transaction has started; others see none of them."""
     store = await stores.open()
-    nothing: list[set[str]] = [set()] * 10
+    nothing: list[set[str]] = [set()] * 11
     ids: list[str] = []
     with suppress(_OnPurpose):
         async with stores.user_transaction() as connection:
@@ -52,7 +54,8 @@ async def see_uncommitted_starts(stores: Stores) -> None:
             [second] = await store.start_jobs([job(blockers=[first.id])], connection=connection)
             ids = [first.id, second.id]
             both = set(ids)
-            expected = [both, both, both, {first.id}, both, both, {second.id}, {second.id}, {second.id}, {first.id}]
+            later = {second.id}
+            expected = [both, both, both, {first.id}, both, both, later, later, later, later, {first.id}]
             assert await _seen(store, ids[0], ids[1], connection) == expected
             assert await _seen(store, ids[0], ids[1]) == nothing
             raise _OnPurpose

@@ -66,12 +66,15 @@ local function is_needed(chain)
     return false
 end
 
+-- Removes a chain from the blockers of a finished job.
+local function remove_blocker(job, chain)
+    call('ZREM', P .. 'bl:' .. job, chain)
+    call('SREM', P .. 'bo:' .. job, chain)
+end
+
 -- Deletes a chain that is not needed, and its entries as a blocker of finished jobs.
 local function prune_chain(chain)
-    for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
-        call('ZREM', P .. 'bl:' .. id, chain)
-        call('SREM', P .. 'bo:' .. id, chain)
-    end
+    for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do remove_blocker(id, chain) end
     delete_chain(chain)
 end
 
