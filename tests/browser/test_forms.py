@@ -17,20 +17,20 @@ def test_a_form_is_sent_once_and_again_after_a_return(visit: Visit, shop: Shop) 
     shop.run(shop.client.put_schedules([RecurringSchedule("twice", nightly_report, "all", cron="0 0 1 1 *")]))
     page = visit().open("/schedules?name=twice")
     held: list[Route] = []
-    asked: list[Route] = []
+    waiting: list[Route] = []
 
     def hold(route: Route) -> None:
         held.append(route)
         if len(held) > 1:
             route.continue_()
-        while asked:
-            asked.pop().fulfill(body="")
+        while waiting:
+            waiting.pop().fulfill(body="")
 
     def in_flight(route: Route) -> None:
         if held:
             route.fulfill(body="")
         else:
-            asked.append(route)
+            waiting.append(route)
 
     def clicked(route: Route) -> None:
         route.fulfill(body="")
@@ -141,7 +141,7 @@ def test_paper_is_white(visit: Visit) -> None:
     assert page.evaluate(dark) == "rgb(246, 247, 249)"
 
 
-def test_failed_is_not_told_by_its_colour_alone(visit: Visit) -> None:
+def test_failed_has_an_outline_besides_its_color(visit: Visit) -> None:
     page = visit().open("/type?name=charge&span=6h")
     strokes = "kind => getComputedStyle(document.querySelector(`[data-region=rates] .b-${kind}`)).stroke"
     assert page.evaluate(strokes, "failed") != page.evaluate(strokes, "completed")

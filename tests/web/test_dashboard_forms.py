@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from queuert import ChainStatus, JobStatus, Outcome, RecurringSchedule, after
+from queuert import ChainStatus, JobStatus, NewChain, Outcome, RecurringSchedule, after
 from queuert.activity import Activity
 from queuert.event_log import EventKind
 from queuert.state.adapter import Capability
@@ -18,10 +18,11 @@ from queuert.state.types import TypeCount
 from queuert.web import FULL_ACCESS, READ_ACCESS, Access, Action, bearer_tokens
 from queuert.web.dashboard import DashboardApp
 from queuert.web.dashboard import live as live_module
+from queuert.web.dashboard.pages import chains as chains_page
 from queuert.web.dashboard.pages import workers as workers_page
 from queuert.workers import WorkerHeartbeat
 from tests.support.harness import Harness
-from tests.support.job_types import anything, number
+from tests.support.job_types import anything, echo, loop, number
 from tests.support.waiting import WAIT, in_time
 from tests.web.applications import Http
 from tests.web.test_dashboard import TOKEN, dashboard, fail_jobs, form_fields, read
@@ -203,6 +204,36 @@ async def test_a_list_without_pages_says_what_it_leaves_out(
     for path in ("/", "/types", "/workers", "/schedules", "/webhooks"):
         page = await read(web, path)
         assert "These are the first 1 of 2." in page, path
+
+
+async def test_a_chain_reads_blockers_until_they_are_many(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains_page, "MOST_BLOCKERS", 2)
+    get_blockers, read_of = local.client.get_blockers, []
+
+    async def counted(job_id: str) -> Any:
+        read_of.append(job_id)
+        return await get_blockers(job_id)
+
+    async def handler(attempt: Any) -> Outcome[Any]:
+        if attempt.input == 3:
+            return 3
+        if attempt.input and not attempt.blockers:
+            return attempt.wait_for(NewChain(number, 1), NewChain(number, 2))
+        return attempt.continue_with(loop, attempt.input + 1)
+
+    monkeypatch.setattr(local.client, "get_blockers", counted)
+    local.handles(loop, handler)
+    local.handles(number, echo)
+    chain = await local.client.start_chain(loop, 0)
+    async with local.worker():
+        await local.client.wait([chain], timeout=WAIT)
+    jobs = [job.id for job in (await local.client.list_chain_jobs(chain)).items]
+    assert len(jobs) == 4
+    page = await read(http(dashboard(local)), "/chain", id=chain.id)
+    assert read_of == jobs[:-3:-1]
+    assert "What its earlier jobs waited for is left out." in page
 
 
 class Counted(list[Activity]):

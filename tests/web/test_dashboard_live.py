@@ -257,7 +257,7 @@ FACTS = {
 
 READS = (
     "count_jobs", "list_workers", "list_jobs", "get_activity", "list_schedules", "list_chains", "list_events",
-    "get_event_log",
+    "get_event_log", "get_blockers",
 )  # fmt: skip
 """The reads of parts that have a time."""
 
@@ -289,7 +289,8 @@ async def test_a_page_has_the_same_regions_with_and_without_each_part(
     local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the page changes as a whole when a part of it was slow, and changes again."""
-    chain = await local.client.start_chain(number, 1)
+    blocker = await local.client.start_chain(number, 1)
+    chain = await local.client.start_chain(text, "a", blockers=[blocker])
 
     async def slow(*arguments: Any, **settings: Any) -> Any:
         raise TimeoutError

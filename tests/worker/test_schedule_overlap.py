@@ -271,7 +271,7 @@ async def test_run_now_with_one_moment_starts_one_chain(harness: Harness) -> Non
         await harness.client.cancel_chains([chain.id for chain in listed.items])
         await harness.client.delete_chains([chain.id for chain in listed.items])
     with pytest.raises(ConfigurationError, match="at must be a datetime with a time zone"):
-        await harness.client.run_schedule("far", at=datetime(2030, 1, 2))  # noqa: DTZ001
+        await harness.client.run_schedule("far", at=datetime(2030, 1, 2))
 
 
 async def test_run_now_while_a_chain_is_open(harness: Harness) -> None:

@@ -43,6 +43,7 @@ class Part(StrEnum):
     FAILURES = "failed chains"
     EVENTS = "events"
     EXPLANATION = "why it is open"
+    BLOCKERS = "what jobs waited for"
     CHECKS = "the checks"
     EVENT_LOG = "the event log"
 

@@ -38,6 +38,9 @@ from queuert.web.problems import Problem
 AROUND = 100
 """The most jobs, blockers and dependents of a chain on its page."""
 
+MOST_BLOCKERS = 1_000
+"""Number of blockers of a chain's last jobs at which its page reads those of no earlier job."""
+
 EVENTS = 100
 """The most events of a chain that its page reads at once."""
 
@@ -90,7 +93,8 @@ async def chain(visit: Visit) -> Response:
     jobs = page.items[::-1]
     tail = jobs[-1] if earlier is None else await _last_job(visit, found)
     first = jobs[0] if page.next_cursor is None else await client.get_job(found.id)
-    blockers = {job.id: await client.get_blockers(job.id) for job in jobs[-MOST_JOBS:]}
+    drawn = jobs[-MOST_JOBS:]
+    blockers = await visit.part(Part.BLOCKERS, _blockers(visit, drawn)) or {}
     dependents = await client.list_dependents(found, limit=AROUND)
     before, children = await _before_and_after(visit, jobs, blockers)
     graph = graph_of(
@@ -122,6 +126,7 @@ async def chain(visit: Visit) -> Response:
         traces=traces_of(visit, tail),
         graph=graph if len(graph.nodes) > 1 else None,
         blockers=[(job, blockers[job.id]) for job in jobs if blockers.get(job.id)],
+        blockers_left_out=Part.BLOCKERS not in visit.missing and any(job.id not in blockers for job in drawn),
         dependents=dependents.items,
         more_dependents=dependents.next_cursor is not None,
         gantt=gantt(jobs, visit.now, visit.zone, errors=visit.payloads),
@@ -136,11 +141,23 @@ async def chain(visit: Visit) -> Response:
     )
 
 
+async def _blockers(visit: Visit, jobs: Sequence[Job]) -> dict[str, list[Blocker]]:
+    """The chains that jobs wait for, or waited for, by job: of the last jobs, until they are many."""
+    found: dict[str, list[Blocker]] = {}
+    count = 0
+    for job in reversed(jobs):
+        if count >= MOST_BLOCKERS:
+            break
+        found[job.id] = await visit.client.get_blockers(job.id)
+        count += len(found[job.id])
+    return found
+
+
 async def _before_and_after(
     visit: Visit, jobs: Sequence[Job], blockers: dict[str, list[Blocker]]
 ) -> tuple[dict[str, list[Related]], dict[str, list[Related]]]:
     """Blockers that there were before their job, and those that were started after it: its children."""
-    ids = list({one.chain_id for found in blockers.values() for one in found})[:1_000]
+    ids = list({one.chain_id for found in blockers.values() for one in found})[:MOST_BLOCKERS]
     started = {one.id: one.created_at for one in await visit.client.get_chains(ids)} if ids else {}
     before: dict[str, list[Related]] = {}
     children: dict[str, list[Related]] = {}

@@ -139,7 +139,7 @@ async def confirm_retry(visit: Visit) -> Response:
         "confirm_group.html",
         preview=preview,
         given=given,
-        asked=visit.given("since", "before"),
+        back=visit.given("since", "before"),
         operation_id=visit.form.get("operation_id") or new_id(),
     )
 
