@@ -43,7 +43,7 @@ DEV = $(VENV)/bin/python
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-config \
 	--no-emit-package queuert
 
-.PHONY: help demo test test-all test-steady test-pythons check bench docs lock format clean environment
+.PHONY: help demo dashboard-demo test test-all test-steady test-pythons check bench docs lock format clean environment
 .PHONY: check-lint check-format check-mypy check-pyright check-imports check-twins check-sizes check-files check-docs
 .PHONY: check-security check-words check-vendor check-next audit sbom moved
 
@@ -92,6 +92,10 @@ check: $(VENV)/.installed ## Run the linters, type checkers and other static che
 
 bench: $(VENV)/.installed ## Measure against peers and the raw ceiling (ARGS="...")
 	@$(DEV) -m benchmarks $(ARGS)
+
+dashboard-demo: $(VENV)/.installed ## Write the pages of a dashboard as files to .cache/dashboard-demo
+	@QUEUERT_DEMO=.cache/dashboard-demo $(TESTING) -m pytest -q --size=all -n 0 tests/browser/test_demo.py
+	@echo "Open .cache/dashboard-demo/index.html"
 
 docs: $(VENV)/.installed check-docs ## Check that the links of the documents resolve
 

@@ -456,6 +456,16 @@ def earlier_tick(spec: TickSpec, next_at: datetime, last_at: datetime | None, no
     return None if corrected_a_little else upcoming
 
 
+def check_moment(name: str, moment: datetime) -> None:
+    """Check a moment that a caller gives.
+
+    Raises:
+        ConfigurationError: it has no time zone.
+    """
+    if moment.tzinfo is None:
+        raise ConfigurationError(f"{name} must be a datetime with a time zone, got {moment!r}: add tzinfo=UTC")
+
+
 def check_range(since: datetime, before: datetime) -> None:
     """Check the range of a backfill.
 
@@ -463,8 +473,7 @@ def check_range(since: datetime, before: datetime) -> None:
         ConfigurationError: one has no time zone, or they are in the wrong order.
     """
     for name, moment in (("since", since), ("before", before)):
-        if moment.tzinfo is None:
-            raise ConfigurationError(f"{name} must be a datetime with a time zone, got {moment!r}: add tzinfo=UTC")
+        check_moment(name, moment)
     if before < since:
         raise ConfigurationError(f"before must not be earlier than since, got {before} and {since}")
 

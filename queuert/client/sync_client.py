@@ -60,7 +60,7 @@ from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted, ChainsWritten
 from queuert.observability.tracing import NO_SENDING, Send, Sending
 from queuert.policies import checked_ttl
-from queuert.schedules import Overlap, check_range, ticks_between
+from queuert.schedules import Overlap, check_moment, check_range, ticks_between
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 from queuert.texts import check_text
 
@@ -278,24 +278,38 @@ class Client(
 
     # --- chains of schedules ------------------------------------------------------------------------------------------
 
-    def run_schedule(self, name: str) -> Chain[Any] | None:
+    def run_schedule(self, name: str, *, at: datetime | None = None) -> Chain[Any] | None:
         """Start a chain of a schedule now, paused or not, beside those of its ticks, which stay as they are.
 
-        Its id is ``<name>@<now in UTC>``. If the chain that the schedule started last is open, its ``overlap`` decides:
-        with ``"skip"`` no chain is started and this returns None; with ``"cancel"`` that chain is cancelled first.
+        If the chain that the schedule started last is open, its ``overlap`` decides: with ``"skip"`` no chain is
+        started and this returns None; with ``"cancel"`` that chain is cancelled first.
+
+        Args:
+            name: the name of the schedule.
+            at: the tick of the chain, an aware datetime; by default now. Its id is ``<name>@<at in UTC>``, so a call
+                that is repeated with the same ``at`` starts and cancels nothing, and returns that chain.
 
         Raises:
             ScheduleNotFoundError: no schedule has this name.
             InvalidIdentifierError: the name is not valid.
+            ConfigurationError: ``at`` has no time zone.
             NotInStatusError: other chains of the schedule were started during the call, again and again. Repeat it.
             StateUnavailableError: the store cannot be reached; it is unknown whether the chain was started.
         """
+        if at is not None:
+            check_moment("at", at)
         for _ in range(_ROUNDS):
             schedule, now = self._schedule(name)
-            if schedule.overlap is Overlap.CANCEL and schedule.last_chain_id is not None:
+            job = replace(tick_job(schedule, at or now), run_at=None)
+            if at is not None:
+                # Before another chain is cancelled for one that was started already.
+                with suppress(ChainNotFoundError):
+                    found = self.get_chain(job.id)
+                    if found.type == schedule.type:
+                        return found
+            if schedule.overlap is Overlap.CANCEL and schedule.last_chain_id not in (None, job.id):
                 with suppress(ChainNotFoundError):
                     self.cancel_chain(schedule.last_chain_id, reason=superseded(schedule))
-            job = replace(tick_job(schedule, now), run_at=None)
             started = self._run_schedule(schedule, [job], overlap=False)
             if started is not None:
                 return started[0] if started else None

@@ -170,8 +170,12 @@ def access_of(request: Request) -> Access | None:
     return found
 
 
-async def checked_access(callback: AccessCallback | None, request: Request, action: Action | None) -> Access:
+async def checked_access(
+    callback: AccessCallback | None, request: Request, action: Action | None, *, form: bool = False
+) -> Access:
     """Return what the request may do; ``action`` None needs any action at all.
+
+    ``form`` says that only browsers send such a change: see :func:`refuse_other_sites`.
 
     Raises:
         Problem: it may not do this, or another site has sent it.
@@ -191,22 +195,28 @@ async def checked_access(callback: AccessCallback | None, request: Request, acti
     elif not access.allows(action):
         raise Problem(403, "not-allowed", f"this request needs the action {action.value!r}, which its access lacks")
     if request.method not in ("GET", "HEAD"):
-        refuse_other_sites(request)
+        refuse_other_sites(request, form=form)
     return access
 
 
-def refuse_other_sites(request: Request) -> None:
+def refuse_other_sites(request: Request, *, form: bool = False) -> None:
     """Refuse what a page of another site makes a browser send, with the cookies of this one.
 
-    Browsers tell the site of a page in ``Sec-Fetch-Site``, older ones only its ``Origin``. Programs send neither. No
-    browser sends a bearer token by itself.
+    Browsers tell the site of a page in ``Sec-Fetch-Site``, older ones only its ``Origin``. Programs send neither, which
+    is refused for a ``form``. No browser sends a bearer token by itself.
 
     Raises:
-        Problem: 403, it comes from another site.
+        Problem: 403, it comes from another site, or a form does not say from which.
     """
     if request.headers.get("authorization", "").lower().startswith("bearer "):
         return
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if form and site is None and origin is None:
+        raise Problem(
+            403,
+            "no-origin",
+            "a form must say from which site it is: send Origin or Sec-Fetch-Site, as browsers do, or a bearer token",
+        )
     same = (
         site == "same-origin" if site is not None else origin is None or urlsplit(origin).netloc == request.url.netloc
     )

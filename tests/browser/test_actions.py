@@ -153,7 +153,7 @@ CHANGES = (
            (Action.READ_PAYLOADS,)),
     Change("/chain/complete", Action.COMPLETE, waiting, "/chain?id={}", "Complete…",
            lambda shop, id: shop.status(id) is ChainStatus.COMPLETED, click("Complete the chain")),
-    Change("/chain/change", Action.CHANGE, scheduled, "/chain?id={}", "Reschedule…",
+    Change("/chain/change", Action.CHANGE, scheduled, "/chain?id={}", "Due time or priority…",
            lambda shop, id: job(shop, id).priority == 7, fill("Priority", "7", "Change")),
     Change("/chain/delete", Action.DELETE, waiting, "/chain?id={}", "Delete…",
            lambda shop, id: not shop.exists(id), click("Delete the chain")),

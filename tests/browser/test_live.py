@@ -378,7 +378,7 @@ def test_the_output_of_a_job_comes_and_a_part_that_is_gone_goes(visit: Visit, sh
     [id] = start(shop)
     [dependent] = shop.start(NewChain(restock, "waits", blockers=[id], attributes={"of": "live"}))
     page, job = live(visit(), f"/chain?id={id}"), live(visit(), f"/job?id={id}")
-    expect(page.get_by_role("heading", name="Waited for by")).to_be_visible()
+    expect(page.get_by_role("heading", name="Jobs that wait for this chain, or have waited")).to_be_visible()
     page.locator("[data-region=facts]").hover()
     shop.run(shop.client.delete_chains([dependent]))
     shop.run(shop.client.complete_chain(id, None, expecting=restock))
@@ -387,4 +387,4 @@ def test_the_output_of_a_job_comes_and_a_part_that_is_gone_goes(visit: Visit, sh
     expect(job.get_by_role("region", name="Output")).to_be_visible()
     # Nothing moves under the pointer.
     page.get_by_role("button", name="The page has changed").click()
-    expect(page.get_by_role("heading", name="Waited for by")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Jobs that wait for this chain, or have waited")).to_have_count(0)

@@ -12,6 +12,7 @@ import pytest
 
 from queuert.state.adapter import StateAdapter
 from queuert.state.sqlite import SQLiteState
+from queuert.web import WebApp
 from tests.support.harness import Harness
 from tests.web.applications import Http
 
@@ -39,6 +40,9 @@ async def http() -> AsyncIterator[Http]:
         opened: list[httpx.AsyncClient] = []
 
         def open_client(app: Any, *, base: str = "", **settings: Any) -> httpx.AsyncClient:
+            if not isinstance(app, WebApp):
+                # Forms come from browsers, which say from which site.
+                settings["headers"] = {"Origin": "http://queue.test", **settings.get("headers", {})}
             transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
             client = httpx.AsyncClient(transport=transport, base_url=f"http://queue.test{base}", **settings)
             opened.append(client)

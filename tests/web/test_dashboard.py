@@ -18,6 +18,7 @@ from queuert.errors import ConfigurationError, StateUnavailableError
 from queuert.ids import new_token
 from queuert.limits import TypeTraits
 from queuert.run_at import at
+from queuert.schedules import Overlap
 from queuert.state.types import ClaimRequest
 from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, WebApp, bearer_tokens
 from queuert.web.dashboard import DashboardApp
@@ -440,6 +441,21 @@ async def test_schedules_are_paused_resumed_and_run(harness: Harness, http: Http
     assert "The schedule is resumed." in (await web.post("/schedules/resume", data={"name": "nightly"})).text
     assert "The schedule was run now." in (await web.post("/schedules/run", data={"name": "nightly"})).text
     assert (await web.post("/schedules/pause", data={"name": "unknown"})).status_code == 404
+
+
+async def test_a_form_runs_its_schedule_once(harness: Harness, http: Http) -> None:
+    web = http(dashboard(harness))
+    form: dict[str, str] = {}
+    for overlap in Overlap:
+        await harness.client.put_schedules([RecurringSchedule("nightly", number, 1, every=86_400.0, overlap=overlap)])
+        form = form_fields(await read(web, "/schedules"), "/schedules/run")
+        answers = [await web.post("/schedules/run", data=form) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [303, 303], overlap
+        assert len({answer.headers["location"] for answer in answers}) == 1, "a form starts one"
+        [chain] = (await harness.client.list_chains(statuses=[ChainStatus.OPEN])).items
+        await harness.client.cancel_chain(chain)
+    old = {**form, "at": "2020-01-01T00:00:00+00:00"}
+    assert (await web.post("/schedules/run", data=old)).status_code == 409
 
 
 async def test_a_worker_and_what_it_holds(harness: Harness, http: Http) -> None:

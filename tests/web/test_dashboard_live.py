@@ -84,7 +84,7 @@ def short_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_stream_says_when_something_happens(harness: Harness) -> None:
     app = DashboardApp(harness.client, access=everything)
     async with opened(app) as stream:
-        assert await stream.next() == "open"
+        assert await stream.next() == "ready"
         await harness.client.start_chain(number, 1)
         assert await stream.next() == "changed"
 
@@ -93,7 +93,7 @@ async def test_the_stream_of_a_chain_says_only_what_happens_to_it(harness: Harne
     mine, other = [await harness.client.start_chain(number, n) for n in range(2)]
     app = DashboardApp(harness.client, access=everything)
     async with opened(app) as all_chains, opened(app, f"/live?chain={mine.id}") as one:
-        assert [await all_chains.next(), await one.next()] == ["open", "open"]
+        assert [await all_chains.next(), await one.next()] == ["ready", "ready"]
         await other.cancel()
         while await all_chains.next() != "changed":
             pass
@@ -105,7 +105,7 @@ async def test_the_stream_of_a_chain_says_only_what_happens_to_it(harness: Harne
 async def test_streams_end_when_the_server_stops(harness: Harness) -> None:
     app = DashboardApp(harness.client, access=everything)
     async with opened(app) as stream:
-        assert await stream.next() == "open"
+        assert await stream.next() == "ready"
         app.stop()
     async with opened(app) as stream:
         pass
@@ -131,12 +131,12 @@ async def test_a_principal_has_so_many_streams_and_others_have_theirs(
     app = DashboardApp(harness.client, access=lambda request: Access(Action, principal=principal[0]))
     web = http(app)
     async with opened(app) as first, opened(app) as second:
-        assert [await first.next(), await second.next()] == ["open", "open"]
+        assert [await first.next(), await second.next()] == ["ready", "ready"]
         refused = await web.get("/live")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
         principal[0] = "grace"
         async with opened(app) as hers:
-            assert await hers.next() == "open"
+            assert await hers.next() == "ready"
             assert (await web.get("/live")).status_code == 503, "of all"
         assert len(app._live.waiting) == 2
         async with AsyncExitStack() as stack:
@@ -144,7 +144,7 @@ async def test_a_principal_has_so_many_streams_and_others_have_theirs(
             await asyncio.gather(*(web.get("/chains") for _ in range(3)))
             nexts = [asyncio.ensure_future(one.next()) for one in burst]
             admitted, others = await asyncio.wait(nexts, return_when=asyncio.FIRST_COMPLETED)
-            assert [one.result() for one in admitted] == ["open"]
+            assert [one.result() for one in admitted] == ["ready"]
             assert len(app._live.waiting) == 3
             for one in others:
                 one.cancel()
@@ -165,7 +165,7 @@ async def test_a_look_that_fails_is_not_the_last(
 
     monkeypatch.setattr(live_module.Pulse, "newest", failing)
     async with opened(DashboardApp(harness.client, access=everything)) as stream:
-        assert await stream.next() == "open"
+        assert await stream.next() == "ready"
         await harness.client.start_chain(number, 1)
         assert await stream.next() == "changed"
         await in_time(failed.wait())
@@ -181,7 +181,7 @@ async def test_a_session_that_has_ended_ends_its_stream(harness: Harness, monkey
     streams = LiveStreams()
     app._live = streams
     async with opened(app) as stream:
-        assert await stream.next() == "open"
+        assert await stream.next() == "ready"
         allowed[0] = NO_ACCESS
         while streams.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -257,7 +257,7 @@ FACTS = {
 
 READS = (
     "count_jobs", "list_workers", "list_jobs", "get_activity", "list_schedules", "list_chains", "list_events",
-    "get_event_log",
+    "get_event_log", "get_blockers",
 )  # fmt: skip
 """The reads of parts that have a time."""
 
@@ -289,7 +289,8 @@ async def test_a_page_has_the_same_regions_with_and_without_each_part(
     local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the page changes as a whole when a part of it was slow, and changes again."""
-    chain = await local.client.start_chain(number, 1)
+    blocker = await local.client.start_chain(number, 1)
+    chain = await local.client.start_chain(text, "a", blockers=[blocker])
 
     async def slow(*arguments: Any, **settings: Any) -> Any:
         raise TimeoutError

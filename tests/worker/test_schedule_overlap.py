@@ -254,6 +254,26 @@ async def test_run_now(harness: Harness) -> None:
     assert abs(tick_of(chain.id) - job.created_at) < timedelta(minutes=1)
 
 
+async def test_run_now_with_one_moment_starts_one_chain(harness: Harness) -> None:
+    """Whatever the policy: the call that is repeated cancels nothing, and gets the chain of the first one."""
+    moment = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+    for overlap in Overlap:
+        await harness.client.put_schedules([far(overlap=overlap)])
+        chains = [await harness.client.run_schedule("far", at=moment) for _ in range(2)]
+        assert [chain and chain.id for chain in chains] == ["far@2030-01-02T03:04:05Z"] * 2
+        assert (await harness.client.get_chain("far@2030-01-02T03:04:05Z")).status is ChainStatus.OPEN
+        other = await harness.client.run_schedule("far", at=moment + DAY)
+        assert (other is None) == (overlap is Overlap.SKIP)
+        await harness.client.run_schedule("far", at=moment)
+        if other is not None:
+            assert (await harness.client.get_chain(other.id)).status is ChainStatus.OPEN
+        listed = await harness.client.list_chains(job_types=[number])
+        await harness.client.cancel_chains([chain.id for chain in listed.items])
+        await harness.client.delete_chains([chain.id for chain in listed.items])
+    with pytest.raises(ConfigurationError, match="at must be a datetime with a time zone"):
+        await harness.client.run_schedule("far", at=datetime(2030, 1, 2))
+
+
 async def test_run_now_while_a_chain_is_open(harness: Harness) -> None:
     """The policy holds: beside it, not at all, or in its place."""
     for overlap in Overlap:

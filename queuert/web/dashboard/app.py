@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from importlib.resources import files
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -40,8 +40,9 @@ from queuert.web.audit import report
 from queuert.web.dashboard import formats
 from queuert.web.dashboard.live import LiveStreams
 from queuert.web.dashboard.notices import NOTICES
+from queuert.web.dashboard.pages.shared import MOST_ROWS
 from queuert.web.dashboard.routes import NAVIGATION, PAGES, Page
-from queuert.web.dashboard.visit import Database, Part, Visit
+from queuert.web.dashboard.visit import Database, Part, Visit, local_place
 from queuert.web.paths import base_path, with_whole_segments
 from queuert.web.problems import Problem, phrase, phrase_code, problem_of
 
@@ -76,10 +77,16 @@ _THEMES = ("auto", "light", "dark")
 _THEME, _ZONE = "queuert_theme", "queuert_zone"
 """The cookies of the preferences."""
 
+_CHANGES = frozenset(Action) - {Action.READ, Action.READ_PAYLOADS, Action.START}
+"""The actions with which the dashboard offers a change."""
+
 _NO_FORM: ImmutableMultiDict[str, str] = ImmutableMultiDict()
 
 _QUESTIONS = {page.path: page for page in PAGES if page.method == "GET"}
 """The pages with the forms of changes, which are at the paths that the forms are sent to."""
+
+_IN_ADDRESSES = ("id", "name", "type", "action", "status", "attribute", "since", "before", "error", "next")
+"""The fields of forms that addresses of pages have as well; the others are what somebody has typed."""
 
 _A_YEAR = 365 * 86_400
 
@@ -199,7 +206,7 @@ class DashboardApp:
         now: datetime | None = None,
         missing: Collection[Part] = (),
         refused: str = "",
-        typed: Mapping[str, str] = _NO_FORM,
+        typed: ImmutableMultiDict[str, str] = _NO_FORM,
         **context: Any,
     ) -> Response:
         """Return a page."""
@@ -217,12 +224,13 @@ class DashboardApp:
             access=access,
             can={action.value: access.allows(action) for action in Action},
             has={capability.value: capability in database.client.state.capabilities for capability in Capability},
+            reads_only=access.allows(Action.READ) and not any(map(access.allows, _CHANGES)),
             logged_in=COOKIE in request.cookies and isinstance(self.access, BearerTokens),
             now=now or datetime.now(UTC),
             zone=zone or _zone(request),
             theme=_theme(request),
             path=path,
-            here=_place(request),
+            here=_place(request, typed),
             navigation=NAVIGATION,
             notice=NOTICES.get(request.query_params.get("notice", "")),
             missing=missing,
@@ -231,6 +239,7 @@ class DashboardApp:
             # Such a page reads itself with GET, which is another page.
             posted=request.method == "POST",
             parts=Part,
+            most_rows=MOST_ROWS,
             timeout=self.timeout,
             trace_url=self.trace_url,
             **context,
@@ -247,7 +256,7 @@ class DashboardApp:
                 report(client, request, "dashboard", page.action, page.path, given, error or None)
 
             try:
-                access = await checked_access(self.access, request, page.action)
+                access = await checked_access(self.access, request, page.action, form=True)
                 database = self._database(request)
                 if len(self.databases) > 1 and not databases_in_path(request):
                     return self._to_first_database(request, page)
@@ -265,7 +274,7 @@ class DashboardApp:
                     place = urlencode({"next": _place(request)})
                     return RedirectResponse(f"{base_path(request)}/login?{place}", 303, _HEADERS)
                 note(error.status_code, phrase_code(error.status_code))
-                return self._error(request, access, error.status_code, str(error.detail), error.headers)
+                return self._error(request, access, error.status_code, str(error.detail), error.headers, form)
             except TimeoutError:
                 text = f"the database did not answer within {2 * self.timeout:g} seconds: read the page again"
                 return self._error(request, access, 504, text)
@@ -277,7 +286,7 @@ class DashboardApp:
                     form_again = await self._once_more(question, visit, problem)
                     if form_again is not None:
                         return form_again
-                return self._error(request, access, problem.body.status, problem.body.detail, problem.headers)
+                return self._error(request, access, problem.body.status, problem.body.detail, problem.headers, form)
 
         return endpoint
 
@@ -302,10 +311,16 @@ class DashboardApp:
         return RedirectResponse(f"{base}{_own_path(request)}{query}", 303, _HEADERS)
 
     def _error(
-        self, request: Request, access: Access, status: int, detail: str, headers: Mapping[str, str] | None = None
+        self,
+        request: Request,
+        access: Access,
+        status: int,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        form: ImmutableMultiDict[str, str] = _NO_FORM,
     ) -> Response:
         """Return the page of an error, with its own headers, such as those of an ``access`` of the application."""
-        answer = self.render(request, "error.html", access, status, title=phrase(status), detail=detail)
+        answer = self.render(request, "error.html", access, status, title=phrase(status), detail=detail, typed=form)
         answer.headers.update(headers or {})
         return answer
 
@@ -339,17 +354,19 @@ class DashboardApp:
     async def _show_login(self, request: Request) -> Response:
         if not isinstance(self.access, BearerTokens):
             return self._error(request, Access(), 404, "your application decides who has access: log in there")
-        return self.render(request, "login.html", Access(), next=_local(request.query_params.get("next")), failed=False)
+        return self.render(
+            request, "login.html", Access(), next=local_place(request.query_params.get("next")), failed=False
+        )
 
     async def _log_in(self, request: Request) -> Response:
         if not isinstance(self.access, BearerTokens):
             return self._error(request, Access(), 404, "your application decides who has access: log in there")
         try:
-            refuse_other_sites(request)
+            refuse_other_sites(request, form=True)
             form = await _read_form(request)
         except Problem as error:
             return self._error(request, Access(), error.body.status, error.body.detail)
-        place = _local(form.get("next"))
+        place = local_place(form.get("next"))
         session = self.access.session(form.get("token", ""))
         if session is None:
             _log.warning("a login to the dashboard failed: the token is wrong")
@@ -364,7 +381,7 @@ class DashboardApp:
 
     async def _log_out(self, request: Request) -> Response:
         try:
-            refuse_other_sites(request)
+            refuse_other_sites(request, form=True)
         except Problem as error:
             return self._error(request, Access(), error.body.status, error.body.detail)
         base = base_path(request)
@@ -375,14 +392,14 @@ class DashboardApp:
     async def _set_preferences(self, request: Request) -> Response:
         """Set the theme and the time zone of this browser."""
         try:
-            access = await checked_access(self.access, request, None)
+            access = await checked_access(self.access, request, None, form=True)
             form = await _read_form(request)
         except HTTPException as error:
             return self._error(request, Access(), error.status_code, str(error.detail), error.headers)
         except Problem as error:
             return self._error(request, Access(), error.body.status, error.body.detail)
         base = base_path(request)
-        answer = RedirectResponse(base + _local(form.get("next")), 303, _HEADERS)
+        answer = RedirectResponse(base + local_place(form.get("next")), 303, _HEADERS)
         theme, zone = form.get("theme"), form.get("zone")
         if theme is not None and theme not in _THEMES:
             text = f"the theme must be one of {', '.join(_THEMES)}, got {theme!r}"
@@ -426,11 +443,20 @@ def _own_path(request: Request) -> str:
     return own or "/"
 
 
-def _place(request: Request) -> str:
-    """The path below the application with its query: where a login or a change of the preferences leads back."""
-    name = request.scope.get(_DATABASE)
-    query = f"?{request.url.query}" if request.url.query else ""
-    return f"{f'/@{name}' if name else ''}{_own_path(request)}{query}"
+def _place(request: Request, form: ImmutableMultiDict[str, str] = _NO_FORM) -> str:
+    """The path below the application with its query: where a login or a change of the preferences leads back.
+
+    After a form it is the page of the form, or the page above it, with the fields that addresses have.
+    """
+    database, path = request.scope.get(_DATABASE), _own_path(request)
+    # A notice is for one page only.
+    given = [(name, value) for name, value in request.query_params.multi_items() if name != "notice"]
+    if request.method == "POST":
+        given += [(name, value) for name, value in form.multi_items() if name in _IN_ADDRESSES]
+        while path not in _QUESTIONS:
+            path = path.rpartition("/")[0] or "/"
+    query = f"?{urlencode(given)}" if given else ""
+    return f"{f'/@{database}' if database else ''}{path}{query}"
 
 
 def _theme(request: Request) -> str:
@@ -468,13 +494,6 @@ async def _read_form(request: Request) -> ImmutableMultiDict[str, str]:
         return ImmutableMultiDict(parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict"))
     except ValueError as error:
         raise Problem(400, "invalid-form", f"the form is not valid: {error}") from None
-
-
-def _local(place: str | None) -> str:
-    """Return a path of this application; the first page for anything else."""
-    if not place or not place.startswith("/") or place.startswith(("//", "/\\")) or urlsplit(place).netloc:
-        return "/"
-    return place
 
 
 def _static_files() -> dict[str, bytes]:

@@ -133,6 +133,8 @@ class Column:
     x: float
     width: float
     title: str
+    empty: bool = False
+    """Whether nothing was then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ def rates_chart(steps: Sequence[Sums], span: Span, zone: tzinfo) -> TimeChart:
                 x = index * width + gap / 2
                 bars.append(Bar(_r(x), _r(max(0.0, top)), _r(width - gap), _r(height), kind))
         title = f"{_time(one.begins_at, span, zone)}\n{one.finished:,} finished\n{one.failed:,} failed or retried"
-        columns.append(Column(_r(index * width), _r(width), title))
+        columns.append(Column(_r(index * width), _r(width), title, not one.finished + one.failed))
     ticks = _ticks(highest, lambda value: f"{formats.rate(value)}/min")
     return TimeChart(bars, (), columns, ticks, _times(steps, span, zone), not bars)
 
@@ -200,7 +202,12 @@ def quantiles_chart(steps: Sequence[Sums], span: Span, zone: tzinfo, what: Liter
             pen = "L"
         lines.append((name, "".join(path)))
     columns = [
-        Column(_r(index * width), _r(width), "\n".join([_time(one.begins_at, span, zone), *_in_words(row)]))
+        Column(
+            _r(index * width),
+            _r(width),
+            "\n".join([_time(one.begins_at, span, zone), *_in_words(row)]),
+            all(value is None for value in row),
+        )
         for index, (one, row) in enumerate(zip(steps, found, strict=True))
     ]
     ticks = [Tick(_r(HEIGHT * (high - math.log(one)) / (high - low)), formats.axis(one)) for one in reversed(edges)]
@@ -340,7 +347,7 @@ def histogram_chart(found: Histogram) -> HistogramChart:
             bars.append(Bar(_r(place * width + 1), _r(HEIGHT - height), _r(width - 2), _r(height), "histogram"))
         share = formats.percent(counts[index] / found.count)
         title = f"{_edge(index - 1)} to {_edge(index)}\n{counts[index]:,} attempts, {share}"
-        columns.append(Column(_r(place * width), _r(width), title))
+        columns.append(Column(_r(place * width), _r(width), title, not counts[index]))
     marks = []
     for name, share_of in _SHARES:
         value = found.quantile(share_of)

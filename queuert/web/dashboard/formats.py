@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from urllib.parse import quote
@@ -134,6 +135,21 @@ def moment(context: Context, value: datetime | None, now: datetime | None = None
     text = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
     exact = f"{clock(value, zone)}.{value.microsecond // 1000:03} {zone_name(zone, value)}"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(value.astimezone(UTC).isoformat(), exact, text)
+
+
+_AGO = re.compile(r"(\d{1,9}) s ago")
+
+
+@pass_context
+def with_ages(context: Context, text: str) -> Markup:
+    """Return a sentence whose ages, such as ``12 s ago``, go on by themselves as those of moments do."""
+    found, end = Markup(), 0
+    for age in _AGO.finditer(text):
+        since: datetime = context["now"] - timedelta(seconds=int(age[1]))
+        found += text[end : age.start()]
+        found += Markup('<time datetime="{}">{}</time>').format(since.astimezone(UTC).isoformat(), age[0])
+        end = age.end()
+    return found + text[end:]
 
 
 @pass_context
@@ -295,4 +311,5 @@ FILTERS = {
     "symbol": symbol,
     "webhook_answer": webhook_answer,
     "webhook_state": webhook_state,
+    "with_ages": with_ages,
 }

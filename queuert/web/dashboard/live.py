@@ -52,11 +52,11 @@ class Pulse:
         self.grown = 0
         """How often the log was found to have grown."""
 
-    def join(self) -> None:
-        """Begin to look, if nobody did."""
+    def join(self, newest: tuple[int, int] | None) -> None:
+        """Begin to look, if nobody did: for what comes after this event, which is no news to a page that opens."""
         self._streams += 1
         if self._task is None:
-            self._task = asyncio.create_task(self._look())
+            self._task = asyncio.create_task(self._look(newest))
 
     def leave(self) -> None:
         """Stop looking, if nobody is left."""
@@ -79,8 +79,7 @@ class Pulse:
         page = await self._client.list_events(limit=1)
         return (page.items[0].tx, page.items[0].seq) if page.items else None
 
-    async def _look(self) -> None:
-        last: tuple[int, int] | None = None
+    async def _look(self, last: tuple[int, int] | None) -> None:
         while True:
             try:
                 newest = await self.newest()
@@ -121,17 +120,18 @@ class LiveStreams:
             Problem: 503, too many streams are open, of all or of this principal, or the server stops.
         """
         pulse = self._pulses.setdefault(id(client), Pulse(client))
-        await pulse.newest()
+        newest = await pulse.newest()
         if self._stopped:
             raise Problem(503, "stopping", "the server stops: connect again")
         waiting = ExitStack()
         waiting.enter_context(self.waiting.one(principal))
         shutdown = anyio.Event()
-        return Stream(self._changes(pulse, client, chain_id, authorize, shutdown), waiting, shutdown)
+        return Stream(self._changes(pulse, newest, client, chain_id, authorize, shutdown), waiting, shutdown)
 
     async def _changes(
         self,
         pulse: Pulse,
+        newest: tuple[int, int] | None,
         client: AsyncClient,
         chain_id: str | None,
         authorize: Callable[[], Awaitable[Access]],
@@ -141,11 +141,11 @@ class LiveStreams:
             return
         stopping = asyncio.Event()
         self._stopping.add(stopping)
-        pulse.join()
+        pulse.join(newest)
         check_at, at = time.monotonic() + CHECK_ACCESS, pulse.grown
         try:
             seen = None if chain_id is None else await _state(client, chain_id)
-            yield ServerSentEvent("{}", event="open", retry=RETRY, sep="\n")
+            yield ServerSentEvent("{}", event="ready", retry=RETRY, sep="\n")
             while not (stopping.is_set() or shutdown.is_set()):
                 grown = await _first_of(partial(pulse.next, at), stopping.wait, shutdown.wait)
                 at = pulse.grown

@@ -93,7 +93,7 @@ NAVIGATION = (
         (("/", "Overview", "o"), ("/chains", "Chains", "c"), ("/jobs", "Jobs", "j"), ("/failures", "Failures", "f")),
     ),
     (
-        "Set up",
+        "Infrastructure",
         (
             ("/types", "Types", "t"),
             ("/workers", "Workers", "w"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from queuert.client import AsyncClient
 from queuert.web.access import Access, Action
 from queuert.web.dashboard import formats
 from queuert.web.dashboard.activity import KeptActivity
+from queuert.web.paths import base_path
 from queuert.web.problems import Problem
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Part(StrEnum):
     FAILURES = "failed chains"
     EVENTS = "events"
     EXPLANATION = "why it is open"
+    BLOCKERS = "what jobs waited for"
     CHECKS = "the checks"
     EVENT_LOG = "the event log"
 
@@ -205,3 +207,22 @@ class Visit:
             self.database.shared.forget()
         parameters = f"?{urlencode(query)}" if query else ""
         return RedirectResponse(f"{self.base}{path}{parameters}", 303, self.app.headers)
+
+    def go_back(self, path: str, notice: str) -> Response:
+        """Return the redirection after a change to the list that it came from, with the filter that it had."""
+        place, _, query = self.came_from(path).partition("?")
+        self.database.shared.forget()
+        parameters = urlencode([*parse_qsl(query), ("notice", notice)])
+        return RedirectResponse(f"{base_path(self.request)}{place}?{parameters}", 303, self.app.headers)
+
+    def came_from(self, path: str) -> str:
+        """The address below the application of the list that this page came from; by default the whole list."""
+        given = self.given("next").get("next")
+        return local_place(given) if given else self.base.removeprefix(base_path(self.request)) + path
+
+
+def local_place(place: str | None) -> str:
+    """Return a path of this application; the first page for anything else."""
+    if not place or not place.startswith("/") or place.startswith(("//", "/\\")) or urlsplit(place).netloc:
+        return "/"
+    return place

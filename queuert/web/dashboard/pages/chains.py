@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,20 +16,30 @@ from queuert.event_log import JobEvent
 from queuert.explanations import Cause, Explanation
 from queuert.ids import new_id
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job
-from queuert.new_chain import checked_priority
-from queuert.run_at import at
 from queuert.state.adapter import Capability
 from queuert.web.access import Action
 from queuert.web.bodies import checked_json, read_payload
 from queuert.web.dashboard.charts import gantt
 from queuert.web.dashboard.graph import MOST_JOBS, Related, graph_of
 from queuert.web.dashboard.pages.jobs import traces_of
-from queuert.web.dashboard.pages.shared import CHAIN_FILTERS, PAGE, chain_filter, known_types, older, time_of
+from queuert.web.dashboard.pages.shared import (
+    BULK_ACTIONS,
+    CHAIN_FILTERS,
+    PAGE,
+    chain_filter,
+    due_of,
+    known_types,
+    older,
+    priority_of,
+)
 from queuert.web.dashboard.visit import Part, Visit
 from queuert.web.problems import Problem
 
 AROUND = 100
 """The most jobs, blockers and dependents of a chain on its page."""
+
+MOST_BLOCKERS = 1_000
+"""Number of blockers of a chain's last jobs at which its page reads those of no earlier job."""
 
 EVENTS = 100
 """The most events of a chain that its page reads at once."""
@@ -53,6 +62,11 @@ async def chains(visit: Visit) -> Response:
         last_jobs=last_jobs,
         given=given,
         statuses=list(ChainStatus),
+        bulk=[
+            name
+            for name, (needed, statuses) in BULK_ACTIONS.items()
+            if given.get("status") in statuses and visit.access.allows(needed)
+        ],
         types=known_types(visit, *(one.type for one in states.values())),
         older=older(given, page.next_cursor),
         later=bool(visit.query("cursor")),
@@ -79,7 +93,8 @@ async def chain(visit: Visit) -> Response:
     jobs = page.items[::-1]
     tail = jobs[-1] if earlier is None else await _last_job(visit, found)
     first = jobs[0] if page.next_cursor is None else await client.get_job(found.id)
-    blockers = {job.id: await client.get_blockers(job.id) for job in jobs[-MOST_JOBS:]}
+    drawn = jobs[-MOST_JOBS:]
+    blockers = await visit.part(Part.BLOCKERS, _blockers(visit, drawn)) or {}
     dependents = await client.list_dependents(found, limit=AROUND)
     before, children = await _before_and_after(visit, jobs, blockers)
     graph = graph_of(
@@ -111,6 +126,7 @@ async def chain(visit: Visit) -> Response:
         traces=traces_of(visit, tail),
         graph=graph if len(graph.nodes) > 1 else None,
         blockers=[(job, blockers[job.id]) for job in jobs if blockers.get(job.id)],
+        blockers_left_out=Part.BLOCKERS not in visit.missing and any(job.id not in blockers for job in drawn),
         dependents=dependents.items,
         more_dependents=dependents.next_cursor is not None,
         gantt=gantt(jobs, visit.now, visit.zone, errors=visit.payloads),
@@ -125,11 +141,23 @@ async def chain(visit: Visit) -> Response:
     )
 
 
+async def _blockers(visit: Visit, jobs: Sequence[Job]) -> dict[str, list[Blocker]]:
+    """The chains that jobs wait for, or waited for, by job: of the last jobs, until they are many."""
+    found: dict[str, list[Blocker]] = {}
+    count = 0
+    for job in reversed(jobs):
+        if count >= MOST_BLOCKERS:
+            break
+        found[job.id] = await visit.client.get_blockers(job.id)
+        count += len(found[job.id])
+    return found
+
+
 async def _before_and_after(
     visit: Visit, jobs: Sequence[Job], blockers: dict[str, list[Blocker]]
 ) -> tuple[dict[str, list[Related]], dict[str, list[Related]]]:
     """Blockers that there were before their job, and those that were started after it: its children."""
-    ids = list({one.chain_id for found in blockers.values() for one in found})[:1_000]
+    ids = list({one.chain_id for found in blockers.values() for one in found})[:MOST_BLOCKERS]
     started = {one.id: one.created_at for one in await visit.client.get_chains(ids)} if ids else {}
     before: dict[str, list[Related]] = {}
     children: dict[str, list[Related]] = {}
@@ -309,32 +337,13 @@ async def change(visit: Visit) -> Response:
     Raises:
         Problem: 400, neither is given, or one cannot be read; 409, no job of the chain waits.
     """
-    id, given = visit.wanted("id"), visit.given("run_at", "priority")
-    run_at, priority = given.get("run_at"), given.get("priority")
-    if not run_at and not priority:
+    id, due, priority = visit.wanted("id"), due_of(visit), priority_of(visit)
+    if due is None and priority is None:
         raise Problem(400, "missing-parameter", "a due time or a priority must be given")
-    # Both are read before one is written: nothing is changed by a form that has an error.
-    due = at(time_of(run_at, visit)) if run_at else None
-    number = checked_priority(_whole_number(priority)) if priority else None
-    changed = []
-    if due is not None:
-        changed += await visit.client.reschedule_chains([id], due)
-    if number is not None:
-        changed += await visit.client.reprioritize_chains([id], number)
-    if not all(changed):
+    # In one write: a job that is due earlier may run before a second one.
+    if not all(await visit.client._change([id], due, priority, None)):
         raise Problem(409, "not-waiting", "the chain does not wait any more: its job runs, or the chain is closed")
     return visit.go("/chain", id=id, notice="changed")
-
-
-def _whole_number(text: str) -> int:
-    """The priority that a form has.
-
-    Raises:
-        Problem: 400, it is not a whole number.
-    """
-    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text):
-        raise Problem(400, "invalid-priority", f"the priority must be a whole number, got {text[:64]!r}")
-    return int(text)
 
 
 # --- several chains ---------------------------------------------------------------------------------------------------
@@ -359,7 +368,8 @@ def _selected(visit: Visit) -> tuple[str, list[str]]:
 async def confirm_selected(visit: Visit) -> Response:
     """Ask before the selected chains are changed."""
     action, ids = _selected(visit)
-    return visit.render("confirm_selected.html", action=action, chains=await visit.client.get_chains(ids))
+    found = await visit.client.get_chains(ids)
+    return visit.render("confirm_selected.html", action=action, chains=found, back=visit.came_from("/chains"))
 
 
 async def change_selected(visit: Visit) -> Response:
@@ -371,4 +381,4 @@ async def change_selected(visit: Visit) -> Response:
         await visit.client.cancel_chains(ids, reason=visit.form.get("reason") or f"cancelled by {visit.principal}")
     else:
         await visit.client.delete_chains(ids)
-    return visit.go("/chains", notice=f"selected-{action}")
+    return visit.go_back("/chains", f"selected-{action}")

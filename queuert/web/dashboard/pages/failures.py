@@ -136,7 +136,11 @@ async def confirm_retry(visit: Visit) -> Response:
     given = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in filter.items()}
     given["type"] = given.pop("job_types")[0]
     return visit.render(
-        "confirm_group.html", preview=preview, given=given, operation_id=visit.form.get("operation_id") or new_id()
+        "confirm_group.html",
+        preview=preview,
+        given=given,
+        back=visit.given("since", "before"),
+        operation_id=visit.form.get("operation_id") or new_id(),
     )
 
 

@@ -11,7 +11,7 @@ from queuert.phases import phases_of
 from queuert.web.dashboard.charts import gantt
 from queuert.web.dashboard.pages.shared import PAGE, known_types, live_workers, older, time_of, vanished_workers
 from queuert.web.dashboard.states import machine_of
-from queuert.web.dashboard.visit import Visit
+from queuert.web.dashboard.visit import Part, Visit
 
 _FILTERS = ("type", "status", "since", "before")
 
@@ -42,7 +42,7 @@ async def job(visit: Visit) -> Response:
     """A job: its states, attempts and errors, its lease, its steps, and its payloads."""
     found = await visit.client.get_job(visit.wanted("id"))
     steps = await visit.client.get_steps(found.id)
-    blockers = await visit.client.get_blockers(found.id)
+    blockers = await visit.part(Part.BLOCKERS, visit.client.get_blockers(found.id)) or []
     job_type = visit.client.job_types.get(found.type)
     workers = await live_workers(visit)
     running = [found] if found.status is JobStatus.RUNNING else []

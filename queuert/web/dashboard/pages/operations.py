@@ -8,18 +8,18 @@ from starlette.responses import Response
 
 from queuert.errors import ConfigurationError
 from queuert.ids import new_id
-from queuert.jobs import ChainStatus
-from queuert.web.access import Action
-from queuert.web.dashboard.pages.shared import CHAIN_FILTERS, CLOSED, COUNTED, PAGE, chain_filter, older
+from queuert.web.dashboard.pages.shared import (
+    BULK_ACTIONS,
+    CHAIN_FILTERS,
+    COUNTED,
+    PAGE,
+    chain_filter,
+    due_of,
+    older,
+    priority_of,
+)
 from queuert.web.dashboard.visit import Visit
 from queuert.web.problems import Problem
-
-_ACTIONS = {
-    "retry": (Action.RETRY, (ChainStatus.FAILED, ChainStatus.CANCELLED)),
-    "cancel": (Action.CANCEL, (ChainStatus.OPEN,)),
-    "delete": (Action.DELETE, CLOSED),
-}
-"""The action of the access that each needs, and the statuses that it is for."""
 
 
 async def operations(visit: Visit) -> Response:
@@ -41,9 +41,9 @@ def _requested(visit: Visit) -> tuple[str, dict[str, Any]]:
         ConfigurationError: the filter has another status than the action is for.
     """
     action = visit.wanted("action")
-    if action not in _ACTIONS:
-        raise Problem(400, "invalid-action", f"the action must be one of {', '.join(_ACTIONS)}, got {action!r}")
-    needed, statuses = _ACTIONS[action]
+    if action not in BULK_ACTIONS:
+        raise Problem(400, "invalid-action", f"the action must be one of {', '.join(BULK_ACTIONS)}, got {action!r}")
+    needed, statuses = BULK_ACTIONS[action]
     visit.check(needed)
     filter = chain_filter(visit)
     if not set(filter.get("statuses", statuses[:1])) <= set(statuses):
@@ -69,9 +69,19 @@ async def confirm(visit: Visit) -> Response:
 
 
 async def start(visit: Visit) -> Response:
-    """Start a bulk operation."""
+    """Start a bulk operation.
+
+    Raises:
+        ConfigurationError: it is one that needs a due time or a priority, and has none.
+    """
     action, filter = _requested(visit)
-    reason = visit.form.get("reason") or None if action == "cancel" else None
-    id = visit.form.get("operation_id") or None
-    await visit.client.start_bulk_operation(action, requested_by=visit.principal, reason=reason, id=id, **filter)
+    await visit.client.start_bulk_operation(
+        action,
+        requested_by=visit.principal,
+        reason=visit.form.get("reason") or None if action == "cancel" else None,
+        run_at=due_of(visit) if action == "reschedule" else None,
+        priority=priority_of(visit) if action == "reprioritize" else None,
+        id=visit.form.get("operation_id") or None,
+        **filter,
+    )
     return visit.go("/operations", notice="operation-started")

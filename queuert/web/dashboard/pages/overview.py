@@ -112,9 +112,7 @@ async def search(visit: Visit) -> Response:
     """Go to the chain or the job of an id, or to what else has this name."""
     text = visit.query("q")
     if not text:
-        raise Problem(
-            400, "missing-parameter", "the parameter 'q' must be there: an id, a worker, a type or name=value"
-        )
+        raise Problem(400, "missing-parameter", "the parameter 'q' must be there: an id, a name or name=value")
     try:
         return visit.go("/chain", id=(await visit.client.get_chain(text)).id)
     except (ChainNotFoundError, InvalidIdentifierError):
@@ -128,9 +126,14 @@ async def search(visit: Visit) -> Response:
     for one in await live_workers(visit) or ():
         if text in (one.id, one.name):
             return visit.go("/worker", name=one.id)
+    if any(one.name == text for one in await stored_schedules(visit) or ()):
+        return visit.go("/schedules", name=text)
+    for hook in await visit.client.list_webhooks():
+        if text in (hook.id, hook.url):
+            return visit.go("/webhook", id=hook.id)
     if "=" in text.strip("="):
         return visit.go("/chains", attribute=text)
     if visit.missing:
         read = ", ".join(sorted(visit.missing))
         raise Problem(503, "unavailable", f"not everything was read in time: {read}. Search again")
-    raise Problem(404, "not-found", f"no chain, job, job type or worker is called {text!r}")
+    raise Problem(404, "not-found", f"no chain, job, job type, worker, schedule or webhook is called {text!r}")

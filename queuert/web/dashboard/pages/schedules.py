@@ -12,20 +12,34 @@ from starlette.responses import Response
 from queuert.state.types import ScheduleRecord
 from queuert.web.dashboard import formats
 from queuert.web.dashboard.pages.overview import LATE
+from queuert.web.dashboard.pages.shared import MOST_ROWS, known_types, named, time_of
 from queuert.web.dashboard.visit import Visit
 from queuert.web.problems import Problem
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
+_OLD = 600.0
+"""Seconds for which a form starts the chain of the moment at which it was made: handlers see it as their tick."""
+
 _NEXT = 3
 """The next ticks that are shown."""
 
 
+_FILTERS = ("name", "type")
+
+
 async def schedules(visit: Visit) -> Response:
-    """All schedules, by name."""
+    """Schedules by name: all, or those of a type, or with a name: it alone, or else those that have it in theirs."""
+    given = visit.given(*_FILTERS)
     found = await visit.client.list_schedules()
-    rows = [(one, in_words(one), _next_ticks(visit, one), _is_late(visit, one)) for one in found]
-    return visit.render("schedules.html", rows=rows)
+    known = known_types(visit, *(one.type for one in found))
+    if "type" in given:
+        found = [one for one in found if one.type == given["type"]]
+    if "name" in given:
+        exact = [one for one in found if one.name == given["name"]]
+        found = exact or [one for one in found if named(given["name"], one.name)]
+    rows = [(one, in_words(one), _next_ticks(visit, one), _is_late(visit, one)) for one in found[:MOST_ROWS]]
+    return visit.render("schedules.html", rows=rows, given=given, types=known, count=len(found))
 
 
 def in_words(schedule: ScheduleRecord) -> str:
@@ -65,7 +79,7 @@ async def _change(visit: Visit, change: Callable[[list[str]], Awaitable[int]], n
     name = visit.wanted("name")
     if not await change([name]):
         await _known(visit, name)
-    return visit.go("/schedules", notice=notice)
+    return visit.go_back("/schedules", notice)
 
 
 async def _known(visit: Visit, name: str) -> ScheduleRecord:
@@ -81,8 +95,17 @@ async def _known(visit: Visit, name: str) -> ScheduleRecord:
 
 
 async def run(visit: Visit) -> Response:
-    """Start the chain of a schedule now."""
-    started = await visit.client.run_schedule(visit.wanted("name"))
+    """Start the chain of a schedule now.
+
+    Raises:
+        Problem: 400, the form has a moment that cannot be read; 409, it is old, or the schedule's last chain is open.
+    """
+    # The form has the moment at which it was made, so that a second click on its button starts no second chain.
+    given = visit.given("at").get("at")
+    at = time_of(given, visit) if given else None
+    if at is not None and not -_OLD <= (visit.now - at).total_seconds() <= _OLD:
+        raise Problem(409, "old-form", "this form is from another time: read the page again, and run the schedule then")
+    started = await visit.client.run_schedule(visit.wanted("name"), at=at)
     if started is None:
         raise Problem(409, "overlap", "the schedule's last chain is open, and its overlap policy starts no other")
     return visit.go("/chain", id=started.id, notice="schedule-run")
@@ -90,7 +113,8 @@ async def run(visit: Visit) -> Response:
 
 async def confirm_delete(visit: Visit) -> Response:
     """Ask before a schedule is deleted."""
-    return visit.render("confirm_schedule.html", schedule=await _known(visit, visit.wanted("name")))
+    schedule = await _known(visit, visit.wanted("name"))
+    return visit.render("confirm_schedule.html", schedule=schedule, back=visit.came_from("/schedules"))
 
 
 async def delete(visit: Visit) -> Response:
@@ -98,4 +122,4 @@ async def delete(visit: Visit) -> Response:
     name = visit.wanted("name")
     if not await visit.client.delete_schedules([name]):
         await _known(visit, name)
-    return visit.go("/schedules", notice="schedule-deleted")
+    return visit.go_back("/schedules", "schedule-deleted")

@@ -14,8 +14,11 @@ from queuert.bulk_operations import BULK_OPERATION_TYPE, CLIENT_HOLDER
 from queuert.event_log import EventLog
 from queuert.jobs import ChainStatus, Job, JobStatus
 from queuert.limits import ClientType, PausedType
+from queuert.new_chain import checked_priority
+from queuert.run_at import RunAt, at
 from queuert.state.adapter import Capability
 from queuert.state.types import ScheduleRecord, TypeCount
+from queuert.web.access import Action
 from queuert.web.dashboard.activity import Selection
 from queuert.web.dashboard.charts import DEFAULT_SPAN, SPANS, Span, Spark, Sums, spark, steps_of, total
 from queuert.web.dashboard.visit import Part, Visit
@@ -24,6 +27,9 @@ from queuert.workers import WorkerRecord
 
 PAGE = 50
 """Rows of a list."""
+
+MOST_ROWS = 200
+"""Rows of a list that has no pages: types, workers, schedules and webhooks."""
 
 EXACT = 100
 """Number at which the counting of jobs ends, of each type and status: what a dashboard needs to know is exact."""
@@ -302,14 +308,49 @@ def time_of(text: str, visit: Visit) -> datetime:
         ) from None
 
 
+BULK_ACTIONS = {
+    "retry": (Action.RETRY, (ChainStatus.FAILED, ChainStatus.CANCELLED)),
+    "cancel": (Action.CANCEL, (ChainStatus.OPEN,)),
+    "reschedule": (Action.CHANGE, (ChainStatus.OPEN,)),
+    "reprioritize": (Action.CHANGE, (ChainStatus.OPEN,)),
+    "delete": (Action.DELETE, (ChainStatus.COMPLETED, ChainStatus.FAILED, ChainStatus.CANCELLED)),
+}
+"""Of each change of all chains of a filter: the action of the access that it needs, and the statuses that it is for."""
+
+
+def due_of(visit: Visit) -> RunAt | None:
+    """The due time that a form has.
+
+    Raises:
+        Problem: 400, it cannot be read.
+    """
+    given = visit.given("run_at").get("run_at")
+    return at(time_of(given, visit)) if given else None
+
+
+def priority_of(visit: Visit) -> int | None:
+    """The priority that a form has.
+
+    Raises:
+        Problem: 400, it is not a whole number.
+        ConfigurationError: it is out of range.
+    """
+    text = visit.given("priority").get("priority")
+    if text is not None and not re.fullmatch(r"[+-]?[0-9]{1,9}", text):
+        raise Problem(400, "invalid-priority", f"the priority must be a whole number, got {text[:64]!r}")
+    return None if text is None else checked_priority(int(text))
+
+
 def older(given: dict[str, str], cursor: str | None, *, name: str = "cursor") -> str | None:
     """The query of the next page of a list, whose cursor has this name."""
     return urlencode({**given, name: cursor}) if cursor else None
 
 
+def named(name: str, *texts: str | None) -> bool:
+    """Whether a text that somebody looks for is in one of these, in whatever case."""
+    return any(name.casefold() in text.casefold() for text in texts if text)
+
+
 def known_types(visit: Visit, *seen: str) -> list[str]:
     """Names to suggest in filters: those that the client knows, and what was seen."""
     return sorted({one.name for one in visit.client.job_types} | set(seen))
-
-
-CLOSED = (ChainStatus.COMPLETED, ChainStatus.FAILED, ChainStatus.CANCELLED)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from starlette.responses import Response
 
-from queuert.web.dashboard.pages.shared import PAGE, older
+from queuert.web.dashboard.pages.shared import MOST_ROWS, PAGE, named, older
 from queuert.web.dashboard.visit import Visit
 
 REPLAYED = timedelta(days=7)
@@ -14,8 +14,12 @@ REPLAYED = timedelta(days=7)
 
 
 async def webhooks(visit: Visit) -> Response:
-    """All webhooks, by id."""
-    return visit.render("webhooks.html", rows=await visit.client.list_webhooks())
+    """Webhooks by id: all, or those with a text in their address, description or id."""
+    given = visit.given("name")
+    found = await visit.client.list_webhooks()
+    if "name" in given:
+        found = [one for one in found if named(given["name"], one.id, one.url, one.description)]
+    return visit.render("webhooks.html", rows=found[:MOST_ROWS], given=given, count=len(found))
 
 
 async def webhook(visit: Visit) -> Response:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from queuert.activity import Activity
 from queuert.web.dashboard.charts import DEFAULT_SPAN, SPANS, quantiles_chart, rates_chart, spark, steps_of, total
 from queuert.web.dashboard.pages.shared import (
     LOOKED_AT,
+    MOST_ROWS,
     activity,
     live_workers,
     running_jobs,
@@ -20,15 +22,16 @@ async def workers(visit: Visit) -> Response:
     """The workers with a heartbeat in the last minute, and those that have vanished and hold leases."""
     found = await live_workers(visit)
     running, more = await running_jobs(visit)
-    did = await activity(visit, DEFAULT_SPAN, per_worker=True)
-    sparks = {
-        one.id: spark(steps_of((each for each in did if each.worker == one.id), DEFAULT_SPAN, visit.now))
-        for one in found or ()
-    }
+    did: dict[str | None, list[Activity]] = {}
+    for one in await activity(visit, DEFAULT_SPAN, per_worker=True):
+        did.setdefault(one.worker, []).append(one)
     vanished = vanished_workers(running, found)
+    shown = (found or [])[:MOST_ROWS]
+    sparks = {one.id: spark(steps_of(did.get(one.id, ()), DEFAULT_SPAN, visit.now)) for one in shown}
     return visit.render(
         "workers.html",
-        workers=found,
+        workers=None if found is None else shown,
+        count=len(found or ()),
         sparks=sparks,
         vanished={name: len(held) for name, held in vanished.items()},
         expires={

@@ -60,6 +60,30 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => (copy.textContent = "Copy id"), 1500);
 });
 
+// --- forms: each is sent once, however often its button is clicked ---
+
+const sent = new Set();
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.method !== "post") return;
+  if (sent.has(form)) return event.preventDefault();
+  sent.add(form);
+  // Later: a button that is disabled already would not be sent.
+  setTimeout(() => $$("button", form).forEach((button) => (button.disabled = true)));
+});
+// A page that comes back by the history has its forms again.
+addEventListener("pageshow", () => {
+  for (const form of sent) for (const button of $$("button", form)) button.disabled = false;
+  sent.clear();
+});
+
+// What a change has done is said once, and not again when the page is read again or its address is sent to somebody.
+const address = new URL(location.href);
+if (address.searchParams.has("notice")) {
+  address.searchParams.delete("notice");
+  history.replaceState(history.state, "", address);
+}
+
 // --- marks on charts ---
 
 const tip = document.createElement("div");
@@ -301,8 +325,7 @@ const listen = () => {
   const chain = body.dataset.chain;
   const opening = new EventSource(`${base}/live${chain ? `?chain=${encodeURIComponent(chain)}` : ""}`);
   source = opening;
-  // Twice: the server's first event has this name, too.
-  opening.addEventListener("open", () => {
+  opening.addEventListener("ready", () => {
     streamPause = SHORTEST;
     tellState();
     plan();
@@ -358,9 +381,9 @@ if (live && mode) {
 const KEYS = [
   ["/", "Search"],
   ["g, then a letter", "Go to a page"],
-  ["j and k", "The next and the row before"],
-  ["Enter", "Open the row"],
-  ["x", "Select the row"],
+  ["j and k", "The next and the row before", "tr[data-row]"],
+  ["Enter", "Open the row", "tr[data-row]"],
+  ["x", "Select the row", "tr[data-row] input[type=checkbox]"],
   ["r", "Read the page again"],
   ["p", "Pause or resume refreshing"],
   ["?", "These keys"],
@@ -376,7 +399,7 @@ const help = () => {
     term.append(Object.assign(document.createElement("kbd"), { textContent: key }));
     list.append(term, Object.assign(document.createElement("dd"), { textContent: text }));
   };
-  for (const [key, text] of KEYS) add(key, text);
+  for (const [key, text, needed] of KEYS) if (!needed || $(needed)) add(key, text);
   for (const link of $$(".nav a[data-key]")) add(`g ${link.dataset.key}`, link.textContent);
   const close = Object.assign(document.createElement("button"), { textContent: "Close" });
   close.addEventListener("click", () => dialog.close());
@@ -398,16 +421,19 @@ const move = (by) => {
   next.scrollIntoView({ block: "nearest" });
 };
 
-let goes = false;
+// A "g" from a while ago is forgotten: the letter after it would lead away from the page.
+const FORGOTTEN = 2000;
+let goes = null;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog[open]")) return;
   const key = event.key;
-  if (goes) {
-    goes = false;
+  if (goes !== null) {
+    clearTimeout(goes);
+    goes = null;
     const link = $(`.nav a[data-key="${CSS.escape(key)}"]`);
     if (link) return location.assign(link.href);
   }
-  if (key === "g") goes = true;
+  if (key === "g") goes = setTimeout(() => (goes = null), FORGOTTEN);
   else if (key === "/") {
     event.preventDefault();
     $(".search input")?.focus();

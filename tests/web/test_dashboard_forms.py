@@ -1,0 +1,352 @@
+"""Where forms come from and lead to, what lists find, and what pages say in words and numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import pytest
+
+from queuert import ChainStatus, JobStatus, NewChain, Outcome, RecurringSchedule, after
+from queuert.activity import Activity
+from queuert.event_log import EventKind
+from queuert.state.adapter import Capability
+from queuert.state.types import TypeCount
+from queuert.web import FULL_ACCESS, READ_ACCESS, Access, Action, bearer_tokens
+from queuert.web.dashboard import DashboardApp
+from queuert.web.dashboard import live as live_module
+from queuert.web.dashboard.pages import chains as chains_page
+from queuert.web.dashboard.pages import workers as workers_page
+from queuert.workers import WorkerHeartbeat
+from tests.support.harness import Harness
+from tests.support.job_types import anything, echo, loop, number
+from tests.support.waiting import WAIT, in_time
+from tests.web.applications import Http
+from tests.web.test_dashboard import TOKEN, dashboard, fail_jobs, form_fields, read
+from tests.web.test_dashboard_live import everything, opened
+
+
+def preferences_of(page: str) -> str:
+    """Where the form of the theme leads back to."""
+    return form_fields(page, "/preferences")["next"]
+
+
+# --- who sends a form -------------------------------------------------------------------------------------------------
+
+
+async def test_a_form_says_from_which_site_it_is(local: Harness, http: Http) -> None:
+    chain = await local.client.start_chain(number, 1)
+    app = DashboardApp(local.client, access=bearer_tokens({TOKEN: FULL_ACCESS}))
+    web = http(app)
+    await web.post("/login", data={"token": TOKEN})
+    del web.headers["origin"]
+    for path, form in (
+        ("/chain/cancel", {"id": chain.id}), ("/preferences", {"theme": "dark"}), ("/login", {"token": TOKEN}),
+        ("/logout", {}),
+    ):  # fmt: skip
+        answer = await web.post(path, data=form)
+        assert (answer.status_code, "from which site" in answer.text) == (403, True), path
+    assert (await chain.refresh()).status is ChainStatus.OPEN
+    # No browser adds a bearer token by itself, and each says one of these.
+    for headers in ({"Authorization": f"Bearer {TOKEN}"}, {"Sec-Fetch-Site": "same-origin"}):
+        assert (await web.post("/chain/cancel", data={"id": chain.id}, headers=headers)).status_code == 303
+
+
+async def test_who_only_reads_is_shown_how_to_get_more(local: Harness, http: Http) -> None:
+    await local.client.put_schedules([RecurringSchedule("nightly", number, 1, cron="0 3 * * *")])
+    for access, reads in (
+        (READ_ACCESS, True), (Access([Action.READ, Action.READ_PAYLOADS]), True),
+        (Access([Action.READ, Action.PAUSE]), False), (FULL_ACCESS, False),
+    ):  # fmt: skip
+        page = await read(http(dashboard(local, access)), "/schedules")
+        assert ("You can look, and change nothing." in page) is reads
+        assert ("Pause nightly" in page) is access.allows(Action.PAUSE)
+    web = http(DashboardApp(local.client, access=bearer_tokens({TOKEN: READ_ACCESS})))
+    await web.post("/login", data={"token": TOKEN})
+    assert "Log in with a token that may do more" in await read(web, "/")
+
+
+# --- where a form leads to --------------------------------------------------------------------------------------------
+
+
+async def test_a_page_that_answers_a_form_has_an_address_to_go_back_to(local: Harness, http: Http) -> None:
+    """The theme can be switched there, too: a form is sent to an address that may be no page."""
+    chain = await local.client.start_chain(number, 1, run_at=after(hours=1))
+    web = http(dashboard(local))
+    for path, form, place in (
+        ("/chain/change", {"id": chain.id, "priority": "high"}, f"/chain/change?id={chain.id}"),
+        ("/chain/complete", {"id": chain.id, "type": "number", "output": "{"},
+         f"/chain/complete?id={chain.id}&type=number"),
+        ("/chains/selected", {"id": chain.id, "action": "retry"}, f"/chains/selected?id={chain.id}&action=retry"),
+        ("/chain/retry", {"id": chain.id}, f"/chain?id={chain.id}"),
+        ("/schedules/run", {"name": "no&ne"}, "/schedules?name=no%26ne"),
+    ):  # fmt: skip
+        answer = await web.post(path, data=form)
+        assert answer.status_code >= 400
+        assert preferences_of(answer.text) == place
+        back = await web.post("/preferences", data={"theme": "dark", "next": place})
+        assert (await web.get(back.headers["location"])).status_code == 200
+    assert preferences_of(await read(web, "/chains", status="open", notice="deleted")) == "/chains?status=open"
+
+
+async def test_a_change_leads_back_to_the_list_with_its_filter(local: Harness, http: Http) -> None:
+    await fail_jobs(local, 1)
+    web = http(dashboard(local))
+    page = await read(web, "/chains", status="failed", type="anything")
+    [id] = re.findall(r'<input type="checkbox" name="id" value="([^"]+)"', page)
+    fields = {**form_fields(page, "/chains/selected"), "id": id, "action": "delete"}
+    confirm = await read(web, "/chains/selected", **fields)
+    assert 'href="/chains?status=failed&amp;type=anything">Back' in confirm
+    for place in ("//evil.test/", "https://evil.test/"):
+        assert 'href="/">Back' in await read(web, "/chains/selected", **{**fields, "next": place})
+    answer = await web.post("/chains/selected", data=form_fields(confirm, "/chains/selected"))
+    assert answer.headers["location"] == "/chains?status=failed&type=anything&notice=selected-delete"
+
+    names = ("nightly", "hourly")
+    await local.client.put_schedules([RecurringSchedule(name, number, 1, cron="0 3 * * *") for name in names])
+    page = await read(web, "/schedules", name="night")
+    answer = await web.post("/schedules/pause", data=form_fields(page, "/schedules/pause"))
+    assert answer.headers["location"] == "/schedules?name=night&notice=schedule-paused"
+    delete = re.search(r'href="([^"]*/schedules/delete[^"]*)"', page)
+    assert delete is not None
+    confirm = (await web.get(unescape(delete[1]))).text
+    answer = await web.post("/schedules/delete", data=form_fields(confirm, "/schedules/delete"))
+    assert answer.headers["location"] == "/schedules?name=night&notice=schedule-deleted"
+    bulk = await read(web, "/operations/start", action="cancel", status="open", type="number")
+    assert 'href="/chains?type=number&amp;status=open">Back' in bulk
+
+
+async def test_due_time_and_priority_are_written_together(harness: Harness, http: Http) -> None:
+    """A job that is due earlier may run before a second write."""
+    chain = await harness.client.start_chain(number, 1, run_at=after(hours=1))
+    form = {"id": chain.id, "run_at": "2030-01-01T00:00", "priority": "7"}
+    assert (await http(dashboard(harness)).post("/chain/change", data=form)).status_code == 303
+    job = await harness.client.get_job(chain.id)
+    assert (job.scheduled_at.year, job.priority) == (2030, 7)
+    if Capability.EVENTS in harness.state.capabilities:
+        events = await harness.client.list_events(chain=chain)
+        assert [one.kind for one in events.items] == [EventKind.RESCHEDULED, EventKind.CREATED]
+
+
+async def test_what_waits_is_rescheduled_and_reprioritized_by_filter(local: Harness, http: Http) -> None:
+    chain = await local.client.start_chain(number, 1, run_at=after(hours=1))
+    web = http(dashboard(local, Access([Action.READ, Action.CHANGE], principal="ada")), follow_redirects=True)
+    page = await read(web, "/chains", status="open")
+    assert re.findall(r"<button>(\w+) all that match…", page) == ["Reschedule", "Reprioritize"]
+    for action, value, wrong, status in (
+        ("reschedule", {"run_at": "2030-01-01T00:00"}, {"run_at": "soon"}, 400),
+        ("reprioritize", {"priority": "7"}, {"priority": "high"}, 400),
+        ("reschedule", {"run_at": "2031-01-01T00:00"}, {}, 422),
+    ):
+        confirm = await read(web, "/operations/start", action=action, status="open", type="number")
+        fields = form_fields(confirm, "/operations/start")
+        answer = await web.post("/operations/start", data={**fields, **wrong})
+        assert (answer.status_code, 'role="alert"' in answer.text) == (status, True)
+        answer = await web.post("/operations/start", data={**fields, **value})
+        assert "The operation was started." in answer.text
+        while await local.client.run_bulk_operations():
+            pass
+    job = await local.client.get_job(chain.id)
+    assert (job.scheduled_at.year, job.priority) == (2031, 7)
+
+
+async def test_the_question_before_a_change_by_filter_says_of_which_chains(local: Harness, http: Http) -> None:
+    page = await read(http(dashboard(local)), "/operations/start", action="delete", type="number")
+    question = re.sub(r"<[^>]*>", "", page[page.index("<h1>Delete") : page.index("Workers carry it out")])
+    assert "Chains that are ✓completed type: number." in question
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+async def test_schedules_and_webhooks_are_searched_and_have_links(local: Harness, http: Http) -> None:
+    names = ("rates", "rates-2", "nightly")
+    await local.client.put_schedules([RecurringSchedule(name, number, 1, every=60.0) for name in names])
+    for name in ("crm", "old"):
+        await local.client.create_webhook(f"https://{name}.example/hook", description=f"of the {name}")
+    web = http(dashboard(local), follow_redirects=True)
+
+    async def listed(path: str, **query: str) -> list[str]:
+        return re.findall(r'<tr id="(?:schedule|webhook)-([^"]+)"', await read(web, path, **query))
+
+    assert await listed("/schedules", name="RATES") == ["rates", "rates-2"]
+    assert await listed("/schedules", name="rates") == ["rates"], "a link leads to one"
+    assert await listed("/schedules", type="text") == []
+    assert 'href="/schedules?name=rates-2"' in await read(web, "/schedules")
+    assert 'href="/schedules?name=rates-2"' in await read(web, "/type", name="number")
+    assert str((await web.get("/search?q=rates-2")).url).endswith("/schedules?name=rates-2")
+    assert len(await listed("/webhooks")) == 2
+    id = ""
+    for text in ("CRM.example", "of the crm"):
+        [id] = await listed("/webhooks", name=text)
+        assert (await local.client.get_webhook(id)).url == "https://crm.example/hook"
+    for text in (id, "https://crm.example/hook"):
+        assert str((await web.get("/search", params={"q": text})).url).endswith(f"/webhook?id={id}")
+    assert "No webhooks match this filter." in await read(web, "/webhooks", name="nothing")
+
+
+async def test_a_list_without_pages_says_what_it_leaves_out(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("app", "pages.schedules", "pages.webhooks", "pages.workers"):
+        monkeypatch.setattr(f"queuert.web.dashboard.{name}.MOST_ROWS", 1)
+    await local.client.put_schedules([RecurringSchedule(name, number, 1, every=60.0) for name in ("a", "b")])
+    for _ in range(2):
+        await local.client.create_webhook("https://crm.example/hook")
+    await local.client.pause_job_types(["number", "text"])
+    store = await local.client._open_store()
+    for name in ("w-1", "w-2"):
+        await store.record_heartbeat(WorkerHeartbeat(name, name, "here", 1, "1", ("number",), 1, 0, 0.0), 60.0)
+    web = http(dashboard(local))
+    for path in ("/", "/types", "/workers", "/schedules", "/webhooks"):
+        page = await read(web, path)
+        assert "These are the first 1 of 2." in page, path
+
+
+async def test_a_chain_reads_blockers_until_they_are_many(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains_page, "MOST_BLOCKERS", 2)
+    get_blockers, read_of = local.client.get_blockers, []
+
+    async def counted(job_id: str) -> Any:
+        read_of.append(job_id)
+        return await get_blockers(job_id)
+
+    async def handler(attempt: Any) -> Outcome[Any]:
+        if attempt.input == 3:
+            return 3
+        if attempt.input and not attempt.blockers:
+            return attempt.wait_for(NewChain(number, 1), NewChain(number, 2))
+        return attempt.continue_with(loop, attempt.input + 1)
+
+    monkeypatch.setattr(local.client, "get_blockers", counted)
+    local.handles(loop, handler)
+    local.handles(number, echo)
+    chain = await local.client.start_chain(loop, 0)
+    async with local.worker():
+        await local.client.wait([chain], timeout=WAIT)
+    jobs = [job.id for job in (await local.client.list_chain_jobs(chain)).items]
+    assert len(jobs) == 4
+    page = await read(http(dashboard(local)), "/chain", id=chain.id)
+    assert read_of == jobs[:-3:-1]
+    assert "What its earlier jobs waited for is left out." in page
+
+
+class Counted(list[Activity]):
+    """Counts how often it is gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Activity]:
+        self.times += 1
+        return super().__iter__()
+
+
+async def test_what_workers_did_is_gone_through_once(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each of them."""
+    did = Counted()
+
+    async def activity(*arguments: Any, **named: Any) -> Counted:
+        return did
+
+    monkeypatch.setattr(workers_page, "activity", activity)
+    store = await local.client._open_store()
+    for name in ("w-1", "w-2", "w-3"):
+        await store.record_heartbeat(WorkerHeartbeat(name, name, "here", 1, "1", ("number",), 1, 0, 0.0), 60.0)
+    assert "w-3" in await read(http(dashboard(local)), "/workers")
+    assert did.times == 1
+
+
+@pytest.mark.parametrize(("key", "order"), [("workers", "ascending"), ("ready", "descending")])
+async def test_a_sorted_column_says_how(local: Harness, http: Http, key: str, order: str) -> None:
+    page = await read(http(dashboard(local)), "/types", sort=key)
+    assert re.findall(r'aria-sort="(\w+)"', page) == [order]
+
+
+# --- words and numbers ------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_has_one_number_of_attempts(harness: Harness, http: Http) -> None:
+    """That of its failures and events; how many of them count is said besides."""
+
+    async def handler(attempt: Any) -> Outcome[Any]:
+        if attempt.number == 3:
+            raise ValueError("no")
+        return attempt.snooze(0)
+
+    harness.handles(anything, handler)
+    chain = await harness.client.start_chain(anything, 1, max_attempts=1)
+    async with harness.worker():
+        await harness.client.wait([chain], timeout=WAIT)
+    job = await harness.client.get_job(chain.id)
+    assert (job.attempt, job.uncounted, job.status) == (3, 2, JobStatus.FAILED)
+    web = http(dashboard(harness))
+    shown = '3 <span class="quiet">1 of 1 counted</span>'
+    for path, query in (("/job", {"id": job.id}), ("/chain", {"id": job.id}), ("/jobs", {})):
+        assert shown in await read(web, path, **query), path
+    assert '<span class="quiet">\N{MULTIPLICATION SIGN} 3</span>' in await read(web, "/job", id=job.id)
+
+
+async def test_ages_in_a_reason_go_on(harness: Harness, http: Http) -> None:
+    chain = await harness.client.start_chain(number, 1)
+    store = harness.state.async_store(max_connections=1)
+    await store.open()
+    await store.record_heartbeat(WorkerHeartbeat("w-1", "w-1", "here", 1, "1", ("number",), 1, 0, 0.0), 60.0)
+    await store.aclose()
+    page = await read(http(dashboard(harness)), "/chain", id=chain.id)
+    why = page[page.index('<div class="why">') :]
+    assert re.search(r'<li>[^<]*<time datetime="[^"]+">\d+ s ago</time>', why), why[:600]
+
+
+async def test_a_warning_says_that_a_number_is_an_estimate(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def counts(**settings: Any) -> list[TypeCount]:
+        return [TypeCount("number", JobStatus.READY, 12_345, 1.0, estimated=True)]
+
+    monkeypatch.setattr(local.client, "count_jobs", counts)
+    assert "which has ≈ 12,345 ready jobs" in await read(http(dashboard(local)), "/")
+
+
+async def test_the_values_of_charts_are_in_a_table(harness: Harness, http: Http) -> None:
+    await fail_jobs(harness, 1)
+    web = http(dashboard(harness))
+    job = await read(web, "/jobs")
+    id = re.findall(r'<tr id="row-([^"]+)"', job)[0]
+    assert re.search(r'<details class="values".*?attempt 1 failed', await read(web, "/job", id=id), re.DOTALL)
+    page = await read(web, "/type", name="anything")
+    assert re.search(r"<td>\d{4}-\d\d-\d\d \d\d:\d\d UTC</td><td>0 finished, 1 failed or retried</td>", page), page
+    ids = re.findall(r'\sid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+# --- refreshing -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_that_opens_says_nothing_of_the_past(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    if Capability.EVENTS not in harness.state.capabilities:
+        pytest.skip("the store has no event log")
+    monkeypatch.setattr(live_module, "TICK", 0.01)
+    newest, looks, looked = live_module.Pulse.newest, 0, asyncio.Event()
+
+    async def counted(pulse: live_module.Pulse) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks > 5:
+            looked.set()
+        return await newest(pulse)
+
+    monkeypatch.setattr(live_module.Pulse, "newest", counted)
+    await harness.client.start_chain(number, 1)
+    async with opened(DashboardApp(harness.client, access=everything)) as stream:
+        assert await stream.next() == "ready"
+        await in_time(looked.wait())
+        assert stream.events.empty()
+        await harness.client.start_chain(number, 2)
+        assert await stream.next() == "changed"
