@@ -423,8 +423,8 @@ class AsyncConnections(_Base):
         connection.idle_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
         # If the pool is closed, it closes the connection. A cancellation during this wait must not lose the connection:
-        # the pool would be one short for ever. But most often there is nothing to wait for: then it needs no task, which
-        # costs three turns of the event loop.
+        # the pool would be one short for ever. But most often there is nothing to wait for, and so no need of a task,
+        # which takes three turns of the event loop.
         returning: Coroutine[Any, Any, None] = pool.putconn(connection)
         if connection.pgconn.transaction_status == TransactionStatus.IDLE:
             try:
