@@ -90,7 +90,7 @@ def test_an_approval_leads_a_chain_to_its_end(client: Client, log: EventLog) -> 
         client.continue_chain(chain, publish, "tea!", expecting=wrong)
     with pytest.raises(DefinitionError, match="expecting must be a JobType, got 'approve': pass"):
         client.complete_chain(chain, 5, expecting=wrong)
-    with pytest.raises(ConfigurationError, match="reason must be text, got 5"):
+    with pytest.raises(ConfigurationError, match="reason must be a string, got int"):
         client.cancel_chain(chain, reason=cast(Any, 5))
     with pytest.raises(PayloadError, match="output of job type 'approve'"):
         client.continue_chain(chain, publish, "tea!", output="five", expecting=approve)
