@@ -264,7 +264,9 @@ def _blockers_since(chain: ChainRecord, blockers: Sequence[BlockerRecord]) -> st
     for one in blockers:
         if one.status is ChainStatus.OPEN:
             return f"chain {one.chain_id} is open again: queuert chains retry {chain.id} makes this one wait for it"
-    return f"all that it waited for is completed now: queuert chains retry {chain.id}" if blockers else ""
+    # A retry fails again if one of them was deleted, and the job does not say how many there were.
+    retry = f"queuert chains retry {chain.id} runs it again, unless one was deleted"
+    return f"what it waited for is completed now: {retry}" if blockers else ""
 
 
 def _crashes(job: Job) -> str:

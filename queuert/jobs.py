@@ -136,7 +136,7 @@ class JobError:
         >>> JobError("handler", "no answer" + chr(10) + "after 3 s", "app.GatewayTimeout").summary
         'app.GatewayTimeout: no answer'
         """
-        name, line = (self.type or self.kind).strip(), _first_line(self.message)
+        name, line = (self.type or self.kind).strip(), first_line(self.message)
         return f"{name}: {line}" if line else name
 
 
@@ -385,14 +385,15 @@ class ChainState:
         if self.attempt:
             parts.append(f"attempt {self.attempt}")
         if self.last_error is not None:
-            parts.append(f"last error: {_first_line(str(self.last_error))}")
+            parts.append(f"last error: {first_line(str(self.last_error))}")
         return ", ".join(parts)
 
 
 _SHOWN_ERROR = 200
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """Return the first line of a text, cut if it has more than 200 characters."""
     line = next(iter(text.strip().splitlines()), "").strip()
     return line if len(line) <= _SHOWN_ERROR else f"{line[:_SHOWN_ERROR]}..."
 

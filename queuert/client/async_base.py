@@ -185,5 +185,6 @@ class AsyncClientBase(AsyncEntered):
         """Return the types of the chains that a change of many means: the named ones, or all but the library's own."""
         if named is not None:
             return named
-        counts = await (await self._open_store()).count_jobs()
+        # Only which types there are is of interest.
+        counts = await (await self._open_store()).count_jobs(exact_up_to=1)
         return tuple(sorted({one.type for one in counts if not one.type.startswith(RESERVED)}))

@@ -12,7 +12,7 @@ from queuert.errors import (
     InvalidIdentifierError,
 )
 from queuert.job_types import JobType, JobTypes
-from queuert.jobs import Blocker, ChainStatus
+from queuert.jobs import Blocker, ChainStatus, first_line
 from queuert.new_chain import ChainReference, HasTypeNames, NewChain, chain_ids, new_job, referenced_type
 from queuert.outcomes import Inherited, WaitFor, _ChainStart, checked_inherit
 from queuert.state.types import BlockerRecord, ClaimedJob
@@ -57,7 +57,7 @@ def check_completed(blockers: Sequence[Blocker | BlockerRecord]) -> None:
     """Raise BlockerFailedError for the first blocker that was not completed."""
     for blocker in blockers:
         if blocker.status is not ChainStatus.COMPLETED:
-            reason = str(blocker.error).strip().partition("\n")[0] if blocker.error else "without a reason"
+            reason = first_line(str(blocker.error)) if blocker.error else "without a reason"
             # The first line is the same for all that failed for one cause: failures are grouped by it.
             raise BlockerFailedError(
                 f"a chain of type {blocker.type!r}, which it waited for, {blocker.status}: {reason}\n"

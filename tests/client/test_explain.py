@@ -559,7 +559,7 @@ async def test_it_failed_for_a_blocker_that_was_retried_since(queue: Queue) -> N
     assert (await queue.client.explain(chain)).blockers == ()
     await queue.store.finish([complete(await queue.claim())])
     assert (await queue.only(chain)).text.endswith(
-        f"; all that it waited for is completed now: queuert chains retry {chain.id}"
+        f"; what it waited for is completed now: queuert chains retry {chain.id} runs it again, unless one was deleted"
     )
 
 
