@@ -151,7 +151,8 @@ def test_the_tour_of_all_operations(granted: str, login: LoginOf) -> None:
         for members in (False, True):
             held = store.held_chains([operation.id, "nowhere"], lock_timeout=2.0, members=members, connection=None)
             assert held == ["nowhere"]
-        store.claim(replace(ask("fair"), limits={"fair": Limits(fair=True)}))
+        for limit in (1, 9):
+            store.claim(replace(ask("fair", limit=limit), limits={"fair": Limits(fair=True)}))
         store.start_jobs([job(id="asked")])
         assert store.complete_chains([WorkerlessCompletion("asked", "asked", output="1")])[0].written
         store.start_jobs([job("failing")])
