@@ -21,6 +21,7 @@ from queuert.jobs import AttributeValue, ChainRecord, ChainStatus, Job, JobError
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter
 from queuert.state.records import json_value
+from queuert.texts import printable
 
 CLIENT_HOLDER = "client-"
 """Beginning of the name under which a client that does batches holds their leases; workers have names of their own."""
@@ -102,7 +103,7 @@ class BulkRequest:
     priority: int | None = None
     """For REPRIORITIZE."""
     error: str | None = None
-    """Only chains whose error has this summary."""
+    """Only chains whose error has this summary, or shows it so where what is not printable is escaped."""
 
     def selects(self, chain: ChainRecord) -> bool:
         """Whether a chain of the filter is concerned.
@@ -112,7 +113,10 @@ class BulkRequest:
         """
         if chain.type.startswith(RESERVED) and chain.type not in (self.filter.types or ()):
             return False
-        return self.error is None or (chain.error is not None and chain.error.summary == self.error)
+        if self.error is None:
+            return True
+        # The command line escapes what is not printable, and takes what it has shown.
+        return chain.error is not None and self.error in (chain.error.summary, printable(chain.error.summary))
 
     def of_batch(self, started_at: datetime) -> ChainFilter:
         """Return the filter of the chains that there were when the operation was started."""
@@ -171,7 +175,8 @@ class BulkOperation:
         attributes: only chains that have all of these.
         since: only chains that were started at this time or later.
         before: only chains that were started before this time.
-        error_summary: only chains whose error has this ``summary``; None for all.
+        error_summary: only chains whose error has this ``summary``, as it is or as the command line shows it; None for
+            all.
         reason: of a cancellation.
         run_at: when the jobs of a rescheduling may run.
         priority: the new priority of the jobs.

@@ -95,3 +95,16 @@ def safe_text(text: str, max_chars: int) -> str:
         room = max_chars - len(marker)
         text = text[: max(max_chars, 0)] if room < 2 else text[: room // 3] + marker + text[-(room - room // 3) :]
     return _UNSTORABLE.sub("\ufffd", text)
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    r"""Return the text with what is not printable written as backslash sequences, except the characters in ``keep``.
+
+    >>> printable("no" + chr(9) + "answer")
+    'no\\tanswer'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() or one in keep else one.encode("unicode_escape").decode("ascii") for one in text
+    )

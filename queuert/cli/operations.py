@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from queuert.bulk_operations import BulkAction, BulkOperation, BulkPreview
@@ -29,9 +31,8 @@ from queuert.cli.options import Commands
 from queuert.cli.output import document_of, print_fields, print_json, print_page, print_preview
 from queuert.cli.why import of_open_chain, text
 from queuert.client import Client
-from queuert.client.bulk_operations import COUNTED_CHAINS
 from queuert.documents import BulkOperationDocument
-from queuert.errors import ChainNotFoundError, RightMissingError
+from queuert.errors import ChainNotFoundError, QueuertError, RightMissingError
 from queuert.explanations import Cause, Explanation
 from queuert.jobs import ChainStatus
 
@@ -55,9 +56,6 @@ seconds.
 """
 
 _COLUMNS = ("id", "action", "requested_by", "status", "seen", "changed", "skipped", "created_at", "closed_at")
-
-_MOST_COUNTED = 100_000
-"""Chains at which the counting ends of what an operation is to change that is waited for."""
 
 _PROGRESS = 10.0
 """Seconds between two lines about the progress, where they do not go to a terminal."""
@@ -126,15 +124,11 @@ def run_start(args: argparse.Namespace) -> int:
         say_missing(unknown)
         if not args.yes:
             preview = client.preview_bulk_operation(args.change, **filter)
-            if not unknown:
-                _say_if_nothing_matches(args, preview)
+            if not (unknown or preview.count or preview.more):
+                _say_that_nothing_matches(args)
             confirm = "--yes" if args.all or _is_filtered(args) else "--all --yes"
             print_preview(f"{args.change} would concern", preview, confirm=confirm, as_json=args.json)
             return Exit.DONE
-        most = COUNTED_CHAINS if args.no_wait else _MOST_COUNTED
-        preview = client.preview_bulk_operation(args.change, counted_up_to=most, **filter)
-        if not unknown:
-            _say_if_nothing_matches(args, preview)
         operation = client.start_bulk_operation(
             args.change,
             requested_by=by_of(args),
@@ -144,25 +138,46 @@ def run_start(args: argparse.Namespace) -> int:
             **filter,
         )
         print(f"queuert: operation {operation.id} is started", file=sys.stderr)
-        if not args.no_wait:
-            progress = _Progress(preview)
-            try:
-                operation = _carried_out(client, operation, progress)
-            except KeyboardInterrupt:
-                progress.end()
-                look, end = (f"queuert operations {action} {operation.id}" for action in ("show", "cancel"))
-                message = f"interrupted: workers carry on with operation {operation.id}"
-                say_missing([f"{message}; {look} says how far it is, and {end} ends it"])
-                return Exit.INTERRUPTED
-            progress.end()
+        try:
+            if not args.no_wait:
+                operation = _carried_out(client, operation, _counted(client, operation, filter))
+                matches = operation.seen > 0 or operation.status is not ChainStatus.COMPLETED
+            else:
+                # An error is easily not given as it is stored; nothing else needs the count.
+                matches = args.error is None or _any_matches(client, operation, filter)
+        except KeyboardInterrupt:
+            look, end = (f"queuert operations {action} {operation.id}" for action in ("show", "cancel"))
+            message = f"interrupted: workers carry on with operation {operation.id}"
+            say_missing([f"{message}; {look} says how far it is, and {end} ends it"])
+            return Exit.INTERRUPTED
+        if not (unknown or matches):
+            _say_that_nothing_matches(args)
     _print(args, operation)
     return Exit.DONE if operation.status in (ChainStatus.OPEN, ChainStatus.COMPLETED) else Exit.FAILED
 
 
-def _say_if_nothing_matches(args: argparse.Namespace, preview: BulkPreview) -> None:
+def _counted(client: Client, operation: BulkOperation, filter: Mapping[str, Any]) -> BulkPreview | None:
+    """Count what a started operation has still to change. None if that fails, for the operation goes on without it."""
+    before = filter["before"]
+    concerned = operation.created_at if before is None else min(before, operation.created_at)
+    try:
+        return client.preview_bulk_operation(operation.action, **{**filter, "before": concerned})
+    except QueuertError as error:
+        say_missing([f"the chains of operation {operation.id} could not be counted: {error}"])
+        return None
+
+
+def _any_matches(client: Client, operation: BulkOperation, filter: Mapping[str, Any]) -> bool:
+    """Whether an operation that workers carry out has a chain to change, or had one: they have begun, perhaps."""
+    preview = _counted(client, operation, filter)
+    if preview is not None and not (preview.count or preview.more):
+        with suppress(QueuertError):
+            return client.get_bulk_operation(operation.id).seen > 0
+    return True
+
+
+def _say_that_nothing_matches(args: argparse.Namespace) -> None:
     """Say on stderr that no chain matches: an error that is not given as it is stored, for one, matches none."""
-    if preview.count or preview.more:
-        return
     what = "no chain matches"
     if args.error is not None:
         what += ": --error must be the whole error, as queuert chains list shows it"
@@ -172,9 +187,10 @@ def _say_if_nothing_matches(args: argparse.Namespace, preview: BulkPreview) -> N
 class _Progress:
     """Says on stderr how far an operation is: on a terminal in one line, elsewhere in a line every ten seconds."""
 
-    def __init__(self, preview: BulkPreview) -> None:
-        self._count = preview.count
-        self._total = f"{preview.count:,} or more" if preview.more else f"about {preview.count:,}"
+    def __init__(self, preview: BulkPreview | None) -> None:
+        # Workers may have begun before the counting did: it is a total only as long as no more were seen.
+        self._count = 0 if preview is None else preview.count
+        self._total = f"{self._count:,} or more" if preview is not None and preview.more else f"about {self._count:,}"
         self._on_terminal = sys.stderr.isatty()
         self._next = time.monotonic() + (0.0 if self._on_terminal else _PROGRESS)
         self._open_line = False
@@ -184,7 +200,7 @@ class _Progress:
         if time.monotonic() < self._next or operation.status is not ChainStatus.OPEN:
             return
         self._next = time.monotonic() + (0.0 if self._on_terminal else _PROGRESS)
-        of = f" of {self._total}" if operation.seen <= self._count else ""
+        of = f" of {self._total}" if operation.seen <= self._count > 0 else ""
         line = f"queuert: {operation.seen:,}{of} chains seen, {operation.changed:,} changed"
         print(f"\r{line}\x1b[K" if self._on_terminal else f"{line}\n", end="", file=sys.stderr, flush=True)
         self._open_line = self._on_terminal
@@ -227,7 +243,17 @@ def _is_filtered(args: argparse.Namespace) -> bool:
     return any((args.types, args.attributes, args.since, args.before, args.error is not None))
 
 
-def _carried_out(client: Client, operation: BulkOperation, progress: _Progress) -> BulkOperation:
+def _carried_out(client: Client, operation: BulkOperation, preview: BulkPreview | None) -> BulkOperation:
+    """Do batches until the operation is closed, and say how far it is."""
+    progress = _Progress(preview)
+    try:
+        return _closed(client, operation, progress)
+    finally:
+        # What follows, such as an error, is to be in a line of its own.
+        progress.end()
+
+
+def _closed(client: Client, operation: BulkOperation, progress: _Progress) -> BulkOperation:
     """Do batches until the operation is closed, by this process or by others. Say what holds it up, if nobody does."""
     may_run, waited = True, 0.0
     looked: Explanation | None = None

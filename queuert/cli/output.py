@@ -12,6 +12,7 @@ from queuert.bulk_operations import BulkPreview
 from queuert.documents import Document, Hidden, json_text
 from queuert.jobs import JobError, JobProgress
 from queuert.observability.escaping import escape_json
+from queuert.texts import printable
 
 Fields = Mapping[str, Any]
 
@@ -125,7 +126,7 @@ def shown(value: object) -> str:
         text = str(value)
     else:
         text = json.dumps(value, ensure_ascii=False, default=str)
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return printable(text)
 
 
 def _in_column(value: object) -> str:

@@ -24,14 +24,14 @@ _MAX_SUMMARY = 4_000
 """The most characters of an error that chains are selected by: more than any summary of a worker has."""
 
 
-def checked_bound(name: str, bound: int) -> int:
+def checked_bound(name: str, bound: int, *, at_least: int = 1) -> int:
     """Return the number at which something ends, such as the counting of a preview.
 
     Raises:
-        ConfigurationError: it is no integer above 0.
+        ConfigurationError: it is no integer, or too low.
     """
-    if type(bound) is not int or bound < 1:
-        raise ConfigurationError(f"{name} must be an integer above 0, got {bound!r:.200}")
+    if type(bound) is not int or bound < at_least:
+        raise ConfigurationError(f"{name} must be an integer of at least {at_least}, got {bound!r:.200}")
     return bound
 
 

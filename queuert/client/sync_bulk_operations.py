@@ -118,7 +118,8 @@ class ClientBulkOperations(ClientBase):
             attributes: only chains that have all of these, as for :meth:`list_chains`.
             since: only chains that were started at this time or later.
             before: only chains that were started before this time.
-            error: only chains whose error has this :attr:`~queuert.jobs.JobError.summary`.
+            error: only chains whose error has this :attr:`~queuert.jobs.JobError.summary`, as it is or with what is not
+                printable escaped, as ``queuert chains list`` shows it.
             reason: of ``cancel``: the message of the chains' error, shortened to 2,000 characters.
             run_at: of ``reschedule``: when the jobs may run, ``after(minutes=5)`` or ``at(moment)``. A pause begins
                 when a batch is done.
@@ -186,7 +187,13 @@ class ClientBulkOperations(ClientBase):
         """
         wanted = known_actions(actions)
         filter = ChainFilter(types=(BULK_OPERATION_TYPE,), statuses=known_statuses(ChainStatus, statuses))
-        store, request, found = self._open_store(), PageRequest(limit, cursor), list[BulkOperation]()
+        request, found = PageRequest(limit, cursor), list[BulkOperation]()
+        if wanted is not None:
+            if not wanted:
+                return Page((), None)
+            # There may be many of other actions between two that are wanted.
+            request = replace(request, limit=MAX_PAGE)
+        store = self._open_store()
         while True:
             page = store.list_chains(filter, request)
             last_jobs = store.get_jobs([chain.tail_id for chain in page])
@@ -208,15 +215,16 @@ class ClientBulkOperations(ClientBase):
         A batch whose process died can be claimed after 15 seconds. Use it where no worker runs, or to be done sooner.
 
         Args:
-            batches: the most batches to do; by default no limit.
+            batches: the most batches to do; by default no limit. With 0 it only returns batches whose process died to
+                the queue.
 
         Returns:
             How many batches this call did.
 
         Raises:
-            ConfigurationError: ``batches`` is no integer above 0.
+            ConfigurationError: ``batches`` is no integer, or below 0.
         """
-        most = None if batches is None else checked_bound("batches", batches)
+        most = None if batches is None else checked_bound("batches", batches, at_least=0)
         store = self._open_store()
         runner = BulkRunner(
             store,

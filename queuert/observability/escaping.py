@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from queuert.texts import printable
+
 MAX_LENGTH = 2_000
 """Of an escaped text, in characters, before the note on what was cut."""
 
@@ -16,9 +18,7 @@ def escape(text: str, *, keep: str = "") -> str:
     """
     if len(text) > MAX_LENGTH:
         text = f"{text[:MAX_LENGTH]}... ({len(text)} characters)"
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() or one in keep else _sequence(one) for one in text)
+    return printable(text, keep=keep)
 
 
 def escape_json(text: str) -> str:
@@ -29,7 +29,3 @@ def escape_json(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
-
-
-def _sequence(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

@@ -18,11 +18,11 @@ from psycopg.types.json import Jsonb
 
 from queuert import Client, Deduplicate, JobStatus, JobType, JobTypes, NewChain, PostgresState, after
 from queuert.activity import Activity, ActivityReport, Histogram
-from queuert.bulk_operations import BULK_OPERATION_TYPE
+from queuert.bulk_operations import BULK_OPERATION_TYPE, BulkPreview
 from queuert.cli import events, main, operations, why
 from queuert.cli.output import print_page, shown
 from queuert.documents import EventDocument, Hidden, WebhookAttemptDocument
-from queuert.errors import ConfigurationError, RightMissingError
+from queuert.errors import ConfigurationError, RightMissingError, StateUnavailableError
 from queuert.explanations import Explanation
 from queuert.ids import new_token
 from queuert.limits import Limits, TypeTraits
@@ -878,6 +878,73 @@ def test_the_error_of_a_list_selects_chains(
     assert client.get_chain(other[0]).status == "failed"
 
 
+def test_an_error_with_a_tab_is_taken_as_it_is_listed(client: Client, run: Run, dsn: str) -> None:
+    [failed] = failed_chains(client, dsn, 1)
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "UPDATE queuert.job SET error = error || jsonb_build_object('message', %s::text) WHERE id = %s",
+            ("no\tanswer\xa0yet", failed),
+        )
+    error = run("chains", "list").splitlines()[1].split("  ")[-1].strip()
+    assert error == r"ValueError: no\tanswer\xa0yet"
+    assert document(run, "operations", "start", "retry", "--error", error, "--yes")["changed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "counts"),
+    [
+        (("--all",), True),
+        (("--error", "ValueError: no", "--no-wait"), True),
+        (("--all", "--no-wait"), False),
+    ],
+)
+def test_an_operation_is_started_before_it_is_counted(
+    client: Client,
+    dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    how: tuple[str, ...],
+    counts: bool,
+) -> None:
+    """A count that fails is said, and no more; chains of a later time are not counted."""
+    failed_chains(client, dsn, 1)
+    monkeypatch.setenv("QUEUERT_URL", dsn)
+    started = list[str]()
+
+    def refused(self: Client, action: str, **filter: Any) -> BulkPreview:
+        [operation] = client.list_bulk_operations()
+        started.append(operation.id)
+        assert filter["before"] == operation.created_at
+        raise StateUnavailableError("gone")
+
+    monkeypatch.setattr(Client, "preview_bulk_operation", refused)
+    assert main(["operations", "start", "retry", *how, "--yes"]) == 0
+    said = capsys.readouterr().err
+    assert len(started) == counts
+    assert ("could not be counted: gone" in said) == counts
+    assert "no chain matches" not in said
+    [operation] = client.list_bulk_operations()
+    assert operation.status == ("open" if "--no-wait" in how else "completed")
+
+
+def test_an_operation_that_workers_have_begun_has_matches(
+    client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though the count, which comes later, finds none any more. One that has found nothing says so at its end."""
+    failed_chains(client, dsn, 1)
+    monkeypatch.setenv("QUEUERT_URL", dsn)
+    counted = Client.preview_bulk_operation
+
+    def after_workers(self: Client, action: str, **filter: Any) -> BulkPreview:
+        client.run_bulk_operations()
+        return counted(self, action, **filter)
+
+    monkeypatch.setattr(Client, "preview_bulk_operation", after_workers)
+    for wait in ("--no-wait", "--json"):
+        assert main(["operations", "start", "retry", "--error", "ValueError: no", "--yes", wait]) == 0
+        assert ("no chain matches" in capsys.readouterr().err) == (wait == "--json")
+
+
 def test_operations_are_listed_by_status_and_action(client: Client, run: Run, dsn: str) -> None:
     failed_chains(client, dsn, 1)
     first = client.start_bulk_operation("retry", requested_by="ana").id
@@ -926,6 +993,28 @@ def test_the_progress_of_an_operation(
     _, _, said = capsys.readouterr().err.partition("is started\n")
     lines = [f"queuert: {seen} of about 5 chains seen, {seen} changed" for seen in (2, 4)]
     assert said == "".join(f"\r{line}\x1b[K" if terminal else f"{line}\n" for line in lines) + "\n" * terminal
+
+
+def test_an_error_ends_the_line_of_the_progress(
+    client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed_chains(client, dsn, 3)
+    monkeypatch.setenv("QUEUERT_URL", dsn)
+    monkeypatch.setattr("queuert.client.sync_bulk_runner.BATCH", 2)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    real = Client.run_bulk_operations
+    done = list[int]()
+
+    def once(self: Client, *, batches: int | None = None) -> int:
+        if done:
+            raise StateUnavailableError("gone")
+        done.append(real(self, batches=batches))
+        return done[-1]
+
+    monkeypatch.setattr(Client, "run_bulk_operations", once)
+    assert main(["operations", "start", "retry", "--all", "--yes"]) != 0
+    _, _, said = capsys.readouterr().err.partition("is started\n")
+    assert said.startswith("\rqueuert: 2 of about 3 chains seen, 2 changed\x1b[K\nqueuert: gone")
 
 
 def test_an_operation_goes_on_after_an_interrupt(

@@ -25,11 +25,12 @@ from queuert.errors import (
     LeaseLostError,
 )
 from queuert.ids import new_token
-from queuert.jobs import AbortReason, ChainStatus, JobError
+from queuert.jobs import AbortReason, ChainRecord, ChainStatus, JobError, JobStatus
 from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainRetried
 from queuert.state import AsyncStore, StateAdapter
+from queuert.state.paging import MAX_PAGE, ChainFilter, Page, PageRequest
 from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
 from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob, ReapRequest, Renewal
@@ -183,6 +184,19 @@ async def test_only_chains_with_the_error_are_retried(queue: Queue) -> None:
     assert (done.seen, done.changed, done.skipped, done.error_summary) == (2, 2, 0, summary)
     assert set(await queue.statuses(down)) == {ChainStatus.FAILED}
     assert set(await queue.statuses([chain.id for chain in wrong])) == {ChainStatus.OPEN}
+
+
+async def test_an_error_is_taken_as_it_is_and_as_it_is_shown(queue: Queue) -> None:
+    """The command line escapes what is not printable."""
+    await queue.client.start_chains([NewChain(work, n) for n in range(2)])
+    messages = ["no\tanswer\xa0yet", "no answer yet"]
+    for job, message in zip(await queue.store.claim(ask("work", limit=2)), messages, strict=True):
+        await queue.store.finish([Finish(job, FinishKind.FAIL, error=JobError("handler", message, "ValueError"))])
+    for error in ("ValueError: no\tanswer\xa0yet", r"ValueError: no\tanswer\xa0yet"):
+        assert (await queue.client.preview_bulk_operation("retry", error=error)).count == 1
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana", error=error)
+    await queue.client.run_bulk_operations()
+    assert (await queue.client.get_bulk_operation(operation.id)).changed == 1
 
 
 async def test_what_failed_again_since_the_start_is_skipped(queue: Queue) -> None:
@@ -617,6 +631,40 @@ async def test_filter_is_kept_and_shown(queue: Queue) -> None:
     assert await queue.statuses([match.id]) == [ChainStatus.CANCELLED]
 
 
+async def test_operations_of_an_action_are_read_in_large_pages(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few are wanted: there may be thousands of other actions before them."""
+    wanted = [(await queue.client.start_bulk_operation("cancel", requested_by="ana")).id for _ in range(2)]
+    for _ in range(5):
+        await queue.client.start_bulk_operation("retry", requested_by="ana")
+    read = list[int]()
+    store = await queue.client._open_store()
+    list_chains = store.list_chains
+
+    async def noted(filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
+        read.append(page.limit)
+        return await list_chains(filter, page)
+
+    monkeypatch.setattr(store, "list_chains", noted)
+    first = await queue.client.list_bulk_operations(actions=["cancel"], limit=1)
+    second = await queue.client.list_bulk_operations(actions=["cancel"], limit=1, cursor=first.next_cursor)
+    assert [one.id for one in (*first, *second)] == wanted[::-1]
+    assert second.next_cursor is None
+    assert read == [MAX_PAGE, MAX_PAGE]
+    assert await queue.client.list_bulk_operations(actions=[]) == Page((), None)
+    assert len(read) == 2
+
+
+async def test_no_batches_return_what_a_dead_process_did_to_the_queue(queue: Queue) -> None:
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+    [job] = await queue.store.claim(ClaimRequest({BULK_OPERATION_TYPE: 60.0}, 1, "dead", new_token()))
+    await expire(queue.store, job)
+    assert await queue.client.run_bulk_operations(batches=0) == 0
+    assert (await queue.client.get_bulk_operation(operation.id)).status is ChainStatus.OPEN
+    [returned] = await queue.store.get_jobs([job.id])
+    assert returned is not None
+    assert returned.status in (JobStatus.SCHEDULED, JobStatus.READY)
+
+
 async def test_counting_of_a_preview_ends(queue: Queue) -> None:
     await queue.failed(5)
     preview = await queue.client.preview_bulk_operation("retry", counted_up_to=3)
@@ -671,8 +719,10 @@ async def test_bad_arguments_are_refused(queue: Queue) -> None:
     with pytest.raises(ConfigurationError, match=r"jobs must be a sequence of ids, got one int"):
         await client.trigger_jobs(wrong)
     text: Any = "x"
-    with pytest.raises(ConfigurationError, match="batches must be an integer above 0, got 'x'"):
+    with pytest.raises(ConfigurationError, match="batches must be an integer of at least 0, got 'x'"):
         await client.run_bulk_operations(batches=text)
+    with pytest.raises(ConfigurationError, match="batches must be an integer of at least 0, got -1"):
+        await client.run_bulk_operations(batches=-1)
     with pytest.raises(ConfigurationError, match=r"chains must be handles of this client, got 'x': get_chain"):
         await client.wait([text])
     assert list(await client.list_bulk_operations()) == []
