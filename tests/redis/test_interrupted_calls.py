@@ -101,14 +101,16 @@ async def test_a_retry_with_what_failed_because_of_a_chain(queue: Queue, written
 
 @pytest.mark.parametrize("cascade", [True, False])
 async def test_a_cancel_with_what_a_chain_waits_for(queue: Queue, cascade: bool) -> None:
-    """With a cascade, and with children that close with their parent."""
+    """With a cascade, and with children that close with their parent. A cascade does the rest of both."""
     ids = await queue.levels(work if cascade else child)
     queue.dies("cancel_chains", after=3)
     with pytest.raises(Died):
         await queue.client.cancel_chain(ids[0], cascade=cascade)
     half = await queue.statuses(*ids)
     assert (half[0], half.count(CANCELLED)) == (CANCELLED, 75)
-    assert await queue.client.cancel_chain(ids[0], cascade=cascade) is False
+    assert await queue.client.cancel_chain(ids[0]) is False
+    assert await queue.statuses(*ids) == half
+    assert await queue.client.cancel_chain(ids[0], cascade=True) is False
     assert set(await queue.statuses(*ids)) == {CANCELLED}
 
 
