@@ -6,13 +6,15 @@ The reads are not one snapshot; the write that follows checks each chain under i
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from queuert.client.management import TooManyChainsError
 from queuert.errors import (
     ChainNotFoundError,
     ChainNotRetriableError,
-    ConfigurationError,
+    LeaseLostError,
     NotInStatusError,
     StateUnavailableError,
 )
@@ -25,8 +27,12 @@ _T = TypeVar("_T")
 
 _log = logging.getLogger("queuert.client")
 
+BeforeWrite: TypeAlias = Callable[[], None] | None
+"""Called directly before each write, which is not done if it raises ``LeaseLostError``."""
+
 MAX_CASCADE = 10_000
-"""The most chains of a cascade, which is one transaction, with those that it only looks at."""
+"""The most chains of a cascade, which is one transaction, with those that it only looks at; and the most chains that
+close with those which a call cancels or completes."""
 
 _READ = 500
 """The chains that are read at once."""
@@ -34,13 +40,16 @@ _READ = 500
 _READ_DEPENDENTS = 50
 """The chains whose dependents, perhaps thousands of each, are read at once."""
 
+_SPARED = 25
+"""The chains that are looked at and cancelled at once, of those that others may have begun to wait for meanwhile."""
+
 _RETRIABLE = (ChainStatus.FAILED, ChainStatus.CANCELLED)
 
 _NOT_FAILED = tuple(one for one in JobStatus if one not in (JobStatus.FAILED, JobStatus.CANCELLED))
 
 _NAMES_BLOCKERS = (ChainStatus.OPEN, ChainStatus.CANCELLED)
-"""Chains that are cancelled with what they wait or waited for. The blockers of a chain that a client completed go on,
-as they are meant to; so do those of one that failed, which may have been retried since."""
+"""Chains that a cascade cancels with what they wait or waited for. The blockers of a chain that a client completed go
+on, as they are meant to; so do those of one that failed, which may have been retried since."""
 
 ROUNDS = 5
 """How often an operation is repeated because chains have changed meanwhile."""
@@ -60,14 +69,15 @@ async def failed_together(
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
         ChainNotRetriableError: all of them are open or completed, and nothing around them has failed.
-        ConfigurationError: there are too many.
+        TooManyChainsError: there are too many.
     """
     given = await _given(store, ids, connection)
     found = dict(given)
     following = list(found.values())
     while following:
         failed = await _failed_after(store, following, found, connection)
-        _add(found, failed)
+        found.update(failed)
+        _check_bound(len(found))
         following = list(failed.values())
     types = await _closing_types(store, connection, job_types)
     following = [chain for chain in found.values() if chain.status in _RETRIABLE or chain.id in given]
@@ -80,7 +90,8 @@ async def failed_together(
             or (blocker.status is ChainStatus.CANCELLED and blocker.type in types)
         }
         failed = await existing_chains(store, sorted(blockers.difference(found)), connection)
-        _add(found, failed)
+        found.update(failed)
+        _check_bound(len(found))
         following = list(failed.values())
     retriable = [chain.id for chain in found.values() if chain.status in _RETRIABLE]
     if retriable or not given:
@@ -93,11 +104,14 @@ async def failed_together(
 async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection: Any) -> Cascade:
     """Return the chains, and the open chains that only jobs of these wait for, recursively.
 
+    A chain that was cancelled before still names what its last job waited for, whether it was given or is such a
+    blocker itself. So a cascade makes up for a cancel without one, and for a call that was interrupted.
+
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
-        ConfigurationError: there are too many.
+        TooManyChainsError: there are too many.
     """
-    return await _spread(store, ids, connection, MAX_CASCADE)
+    return await _spread(store, ids, connection)
 
 
 class Cascade(NamedTuple):
@@ -117,16 +131,17 @@ async def closing_with(
     """Return the chains, and those that close with them: see ``JobType(closes_with_parent=True)``.
 
     That is known of the types that workers have recorded, and of the given ones. ``kept`` are chains that a job is
-    about to wait for, which do not close.
+    about to wait for, which do not close. Nothing closes with a chain that is closed already: whoever retried a child
+    of it since meant that.
 
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
-        ConfigurationError: too many close with them.
+        TooManyChainsError: too many close with them.
     """
     types = await _closing_types(store, connection, job_types)
     if not types:
         return Cascade(list(dict.fromkeys(ids)), set())
-    return await _spread(store, ids, connection, MAX_CASCADE + len(ids), types, kept)
+    return await _spread(store, ids, connection, types, kept)
 
 
 async def _closing_types(store: AsyncStore, connection: Any, job_types: Iterable[JobType[Any, Any]]) -> set[str]:
@@ -144,6 +159,7 @@ async def cancel_closing(
     job_types: Iterable[JobType[Any, Any]] = (),
     *,
     cascade: bool = False,
+    before_write: BeforeWrite = None,
 ) -> list[ChainUpdate]:
     """Cancel chains, and those that close with them; with ``cascade`` all open ones that nobody else waits for.
 
@@ -151,15 +167,16 @@ async def cancel_closing(
 
     Raises:
         ChainNotFoundError: some of the given chains do not exist; it names them all.
-        ConfigurationError: there are too many.
+        TooManyChainsError: there are too many.
         NotInStatusError: those that are cancelled with them were deleted again and again meanwhile.
+        LeaseLostError: ``before_write`` has raised it, and nothing was written.
     """
     for _ in range(ROUNDS):
         concerned = await _concerned(store, ids, connection, job_types, cascade=cascade)
-        results = await _cancel(store, concerned, ids, reason, connection)
+        results = await _cancel(store, concerned, ids, reason, connection, before_write)
         if results is not None:
             return results + await cancel_spared(
-                store, concerned.spared, reason, connection, job_types, cascade=cascade
+                store, concerned.spared, reason, connection, job_types, cascade=cascade, before_write=before_write
             )
     raise _changing(ids)
 
@@ -177,7 +194,7 @@ async def cancel_unheld(
 
     Raises:
         ChainNotFoundError: some of the chains do not exist; it names them all.
-        ConfigurationError: too many close with them.
+        TooManyChainsError: too many close with them.
         NotInStatusError: the write would have to wait longer for a lock than the transaction allows, or those that are
             cancelled with them were deleted again and again meanwhile.
     """
@@ -215,13 +232,21 @@ async def _concerned(
 
 
 async def _cancel(
-    store: AsyncStore, concerned: Cascade, ids: Sequence[str], reason: str, connection: Any
+    store: AsyncStore,
+    concerned: Cascade,
+    ids: Sequence[str],
+    reason: str,
+    connection: Any,
+    before_write: BeforeWrite = None,
 ) -> list[ChainUpdate] | None:
     """Cancel what a cancellation of chains concerns; None if some of the others were deleted meanwhile: look again.
 
     Raises:
         ChainNotFoundError: some of the given chains do not exist; it names them all.
+        LeaseLostError: ``before_write`` has raised it.
     """
+    if before_write is not None:
+        before_write()
     try:
         return await store.cancel_chains(concerned.ids, reason=reason, connection=connection)
     except ChainNotFoundError as error:
@@ -267,6 +292,7 @@ async def cancel_spared(
     job_types: Iterable[JobType[Any, Any]] = (),
     *,
     cascade: bool = False,
+    before_write: BeforeWrite = None,
 ) -> list[ChainUpdate]:
     """Cancel those chains that no job waits for any more, as :func:`cancel_closing` does; return what was written.
 
@@ -276,62 +302,77 @@ async def cancel_spared(
     What cannot be cancelled stays open: the call has written what it was for, and without ``connection`` committed it.
     """
     written: list[ChainUpdate] = []
-    alone = set(ids)
+    parts = list(_parts(sorted(ids), _SPARED))
     try:
-        alone -= await _awaited_by_others(store, sorted(ids), (), connection)
-        for id in sorted(alone):
-            written += await _cancel_alone(store, id, reason, connection, job_types, cascade=cascade)
+        for part in parts:  # It grows meanwhile.
+            try:
+                results, spared = await _cancel_unawaited(
+                    store, part, reason, connection, job_types, cascade=cascade, before_write=before_write
+                )
+            except (TooManyChainsError, StateUnavailableError) as error:
+                # The write has a savepoint of its own, so that the caller's transaction can go on.
+                if isinstance(error, StateUnavailableError) and not was_locked(error):
+                    raise
+                # One of them must not keep the others open.
+                parts += [[id] for id in part] if len(part) > 1 else []
+                continue
+            written += results
+            parts += _parts(sorted(spared), _SPARED)
     except StateUnavailableError as error:
         if connection is not None:
             raise
-        _log.warning("chains that nobody waits for any more were not cancelled, among %s: %s", sorted(alone)[:3], error)
+        _log.warning("chains that nobody waits for any more were not cancelled, among %s: %s", sorted(ids)[:3], error)
+    except LeaseLostError:
+        _log.warning("chains that nobody waits for any more were not cancelled, among %s: lease lost", sorted(ids)[:3])
     return written
 
 
-async def _cancel_alone(
+async def _cancel_unawaited(
     store: AsyncStore,
-    id: str,
+    ids: Sequence[str],
     reason: str,
     connection: Any,
     job_types: Iterable[JobType[Any, Any]],
     *,
     cascade: bool,
-) -> list[ChainUpdate]:
-    """Cancel a chain and what is cancelled with it; nothing if one is deleted meanwhile, or held by others too long."""
-    try:
-        concerned = await _concerned(store, [id], connection, job_types, cascade=cascade)
-    except (ChainNotFoundError, ConfigurationError):
-        return []
-    try:
-        results = await store.cancel_chains(concerned.ids, reason=reason, connection=connection)
-    except ChainNotFoundError:
-        return []
-    except StateUnavailableError as error:
-        # The write has a savepoint of its own, so that the caller's transaction can go on.
-        if not was_locked(error):
-            raise
-        return []
-    spared = await cancel_spared(store, concerned.spared, reason, connection, job_types, cascade=cascade)
-    return [one for one in results if one.written] + spared
+    before_write: BeforeWrite,
+) -> tuple[list[ChainUpdate], set[str]]:
+    """Cancel those of the chains that exist and that no job waits for, and what is cancelled with them.
+
+    Returns:
+        What was written, and chains that were spared.
+    """
+    alone = ids
+    for _ in range(ROUNDS):
+        awaited = await _awaited_by_others(store, alone, (), connection)
+        alone = [id for id in await existing_chains(store, alone, connection) if id not in awaited]
+        if not alone:
+            break
+        with suppress(ChainNotFoundError):
+            concerned = await _concerned(store, alone, connection, job_types, cascade=cascade)
+            results = await _cancel(store, concerned, alone, reason, connection, before_write)
+            if results is not None:
+                return [one for one in results if one.written], concerned.spared
+    return [], set()
 
 
 async def _spread(
     store: AsyncStore,
     ids: Sequence[str],
     connection: Any,
-    most: int,
     types: Collection[str] | None = None,
     kept: Collection[str] = (),
 ) -> Cascade:
-    """Return the chains, and the open chains of some types that only jobs of these wait for, recursively.
+    """Return the chains, and the open chains that only jobs of these wait for, recursively.
 
-    A chain that was cancelled before still names what its last job waited for, whether it was given or is such a
-    blocker itself. So a cascade makes up for a cancel without one, and a call for one that was interrupted.
+    With ``types`` only those of these types, and of chains that are open: see :func:`closing_with`. Without, also of
+    chains that were cancelled before: see :func:`awaited_by_none_else`.
     """
     found = await _given(store, ids, connection)
+    given, followed = len(found), _NAMES_BLOCKERS if types is None else (ChainStatus.OPEN,)
     passed: dict[str, ChainRecord] = {}
     spared: set[str] = set()
-    following = [chain for chain in found.values() if chain.status in _NAMES_BLOCKERS]
+    following = [chain for chain in found.values() if chain.status in followed]
     while following:
         blockers = [
             one
@@ -343,12 +384,20 @@ async def _spread(
         # One that another job waits for is looked at again, as that job may belong to a chain that was added since.
         awaited = await _awaited_by_others(store, sorted(spared), found, connection)
         added = await existing_chains(store, sorted(spared - awaited), connection)
-        cancelled = {one.chain_id for one in blockers if one.status is ChainStatus.CANCELLED}
-        through = await existing_chains(store, sorted(cancelled.difference(passed)), connection)
-        _add(found, added, most - len(passed) - len(through))
+        found.update(added)
         spared = awaited
-        passed.update(through)
-        following = [chain for chain in [*added.values(), *through.values()] if chain.status in _NAMES_BLOCKERS]
+        through: dict[str, ChainRecord] = {}
+        if types is None:
+            cancelled = {one.chain_id for one in blockers if one.status is ChainStatus.CANCELLED}
+            through = await existing_chains(store, sorted(cancelled.difference(passed)), connection)
+            passed.update(through)
+            _check_bound(len(found) + len(passed))
+        elif len(found) - given > MAX_CASCADE:
+            raise TooManyChainsError(
+                f"at most {MAX_CASCADE:,} chains must close with those that are cancelled or completed, got more with "
+                f"{ids[0]!r}: pause its job type, cancel its children by start_bulk_operation(), and try again"
+            )
+        following = [chain for chain in [*added.values(), *through.values()] if chain.status in followed]
     return Cascade(list(found), spared)
 
 
@@ -374,15 +423,14 @@ def _parts(items: Sequence[_T], size: int = _READ) -> Iterator[Sequence[_T]]:
     return (items[begin : begin + size] for begin in range(0, len(items), size))
 
 
-def _add(found: dict[str, ChainRecord], more: Mapping[str, ChainRecord], most: int | None = None) -> None:
-    """Add chains to those of a cascade.
+def _check_bound(chains: int) -> None:
+    """Refuse a cascade of too many chains.
 
     Raises:
-        ConfigurationError: there are too many.
+        TooManyChainsError: there are too many.
     """
-    found.update(more)
-    if len(found) > (MAX_CASCADE if most is None else most):
-        raise ConfigurationError(
+    if chains > MAX_CASCADE:
+        raise TooManyChainsError(
             f"a cascade must have at most {MAX_CASCADE:,} chains, got more: use start_bulk_operation() for parts of it"
         )
 

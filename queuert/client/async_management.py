@@ -323,14 +323,16 @@ class AsyncClientManagement(AsyncClientBase):
         """Cancel open chains, whatever the status of their last jobs, and release the jobs that waited for them.
 
         Open chains that only these wait for are cancelled with them if their job type says ``closes_with_parent``.
+        Nothing is with a given chain that was closed before: a child of it that is open again stays so.
 
         Args:
             chains: ids or handles.
             cascade: cancel also the open chains that their last jobs wait for, children among them, and those that
                 these wait for, and so on; except those that another job waits for as well. Also those that the last
                 job of a chain waited for which was cancelled before, without ``cascade`` or by a call that was
-                interrupted, whether it is a given one or in between. They are read before they are cancelled: one
-                that a job begins to wait for in between is cancelled, and releases that job.
+                interrupted, whether it is a given one or in between: so it does the rest of such a call. They are
+                read before they are cancelled: one that a job begins to wait for in between is cancelled, and
+                releases that job.
             reason: the message of the chains' error, shortened to 2,000 characters.
             connection: a connection of yours, see :meth:`start_chain`.
 
@@ -697,7 +699,9 @@ class AsyncClientManagement(AsyncClientBase):
             The ids of the deleted chains, in the given order, then those of the cascade.
 
         Raises:
-            BlockerReferenceError: one of them is a blocker of a job that would remain; none was deleted.
+            BlockerReferenceError: one of them is a blocker of a job that would remain; none was deleted. On Redis, if
+                that job came while a cascade of more than 25 chains was under way, a part of them may have been
+                cancelled or deleted before; the given ones remain.
         """
         store, ids = await self._open_store(), chain_ids(chains)
         result = await store.delete_chains(ids, cascade=cascade, connection=connection)

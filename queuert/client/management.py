@@ -22,6 +22,10 @@ from queuert.texts import check_text
 O = TypeVar("O", contravariant=True)  # noqa: E741
 
 
+class TooManyChainsError(ConfigurationError):
+    """A call would change more chains than one write may. A bulk operation changes them in parts."""
+
+
 class Completable(Protocol[O]):
     """A handle of a chain that may result in an ``O``. With it a type checker rejects another output."""
 

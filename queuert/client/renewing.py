@@ -21,13 +21,17 @@ INTERVAL = 3.0
 
 
 class RenewedLease:
-    """A lease that is renewed. ``check`` says whether it still holds."""
+    """A lease that is renewed. ``check`` says whether it still holds.
 
-    def __init__(self, job: ClaimedJob) -> None:
+    Args:
+        claimed_at: when the claim was sent: the store counts the lease from some time after it.
+    """
+
+    def __init__(self, job: ClaimedJob, claimed_at: float) -> None:
         self.renewal = Renewal(job.lease, job.lease_seconds)
         self._job = job
         self._lost = False
-        self._renewed_at = monotonic()
+        self._renewed_at = claimed_at
 
     def check(self) -> None:
         """Raise if the lease is lost, or was not renewed for so long that it has expired.
@@ -49,9 +53,9 @@ class RenewedLease:
 
 
 @asynccontextmanager
-async def async_renewed(store: AsyncStore, job: ClaimedJob) -> AsyncIterator[RenewedLease]:
+async def async_renewed(store: AsyncStore, job: ClaimedJob, claimed_at: float) -> AsyncIterator[RenewedLease]:
     """Renew the lease of a job until the block ends, in a task."""
-    lease = RenewedLease(job)
+    lease = RenewedLease(job, claimed_at)
 
     async def renew() -> None:
         while True:
@@ -71,9 +75,9 @@ async def async_renewed(store: AsyncStore, job: ClaimedJob) -> AsyncIterator[Ren
 
 
 @contextmanager
-def sync_renewed(store: Store, job: ClaimedJob) -> Iterator[RenewedLease]:
+def sync_renewed(store: Store, job: ClaimedJob, claimed_at: float) -> Iterator[RenewedLease]:
     """Renew the lease of a job until the block ends, in a thread."""
-    lease, ended = RenewedLease(job), threading.Event()
+    lease, ended = RenewedLease(job, claimed_at), threading.Event()
 
     def renew() -> None:
         while not ended.wait(INTERVAL):

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
+from time import monotonic
 from typing import Any
 
 from queuert.bulk_operations import (
@@ -20,7 +21,7 @@ from queuert.bulk_operations import (
     encode_batch,
     encoded_counts,
 )
-from queuert.client.management import CANCELLED_BY_CLIENT, chain_closed
+from queuert.client.management import CANCELLED_BY_CLIENT, TooManyChainsError, chain_closed
 from queuert.client.renewing import RenewedLease, sync_renewed
 from queuert.client.sync_cascades import blockers_of, cancel_closing, cancel_unheld, existing_chains
 from queuert.errors import (
@@ -119,6 +120,7 @@ class BulkRunner:
 
     def run_batch(self) -> bool:
         """Do one batch of an open operation. Return False if there is none to claim."""
+        claimed_at = monotonic()
         claimed = self._store.claim(ClaimRequest({BULK_OPERATION_TYPE: LEASE}, 1, self._holder, new_token()))
         if not claimed:
             return False
@@ -126,7 +128,7 @@ class BulkRunner:
         try:
             # A lost lease: the operation was cancelled, or another process does the batch.
             with suppress(LeaseLostError):
-                self._do(job)
+                self._do(job, claimed_at)
         except StateUnavailableError:
             raise
         except QueuertError as error:
@@ -136,24 +138,31 @@ class BulkRunner:
                 self._report_end(job, ChainStatus.FAILED, result)
         return True
 
-    def _do(self, job: ClaimedJob) -> None:
+    def _do(self, job: ClaimedJob, claimed_at: float) -> None:
         batch = _AsyncBatch(self._store, job, self._job_types)
         if self._transactional:
             with self._store.transaction(job) as transaction:
                 finish = batch.change(transaction.connection)
                 result = transaction.finish(finish, last=True)
+            self._emit(batch.events)
         else:
-            with sync_renewed(self._store, job) as lease:
-                finish = batch.change(None, lease)
-                [result] = self._store.finish([finish])
-            for topic, keys in batch.notifications.items():
-                self._notify.publish(topic, keys)
+            try:
+                with sync_renewed(self._store, job, claimed_at) as lease:
+                    finish = batch.change(None, lease)
+                    [result] = self._store.finish([finish])
+            finally:
+                # What was written stays, however the batch ended.
+                for topic, keys in batch.notifications.items():
+                    self._notify.publish(topic, keys)
+                self._emit(batch.events)
             if result.lost is not None:
                 raise LeaseLostError(job.id, result.lost)
-        for event in batch.events:
-            self._observers.emit(event)
         if finish.kind is FinishKind.COMPLETE:
             self._report_end(job, ChainStatus.COMPLETED, result)
+
+    def _emit(self, events: Iterable[BaseEvent]) -> None:
+        for event in events:
+            self._observers.emit(event)
 
     def _report_end(self, job: ClaimedJob, status: ChainStatus, result: FinishResult) -> None:
         # Jobs may wait for an operation, as for any chain.
@@ -282,7 +291,7 @@ class _AsyncBatch:
                 left_out.update(error.chain_ids)
             except ChainNotFoundError as error:
                 left_out.update(error.ids)
-            except ConfigurationError:
+            except TooManyChainsError:
                 # Too many chains close with them for one write.
                 if len(part) == 1:
                     left_out.update(part)
@@ -338,7 +347,8 @@ class _AsyncBatch:
         elif request.action is BulkAction.CANCEL:
             reason = request.reason or CANCELLED_BY_CLIENT
             if connection is None:
-                results = cancel_closing(self._store, ids, reason, None, self._job_types)
+                check = None if self._lease is None else self._lease.check
+                results = cancel_closing(self._store, ids, reason, None, self._job_types, before_write=check)
             else:
                 results = cancel_unheld(
                     self._store, ids, reason, connection, self._job_types, lock_timeout=lock_timeout

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
 from queuert.client.async_cascades import cancel_closing
-from queuert.client.management import chain_closed
+from queuert.client.management import TooManyChainsError, chain_closed
 from queuert.client.schedules import superseded, tick_job
 from queuert.errors import (
     ChainNotFoundError,
@@ -25,8 +26,10 @@ from queuert.observability.events import ChainStarted, TickIdTaken, TickSkipped
 from queuert.observability.tracing import Send, Tracing
 from queuert.schedules import earlier_tick, notification_key, ticks_to_run
 from queuert.state.async_store import AsyncStore
-from queuert.state.types import NewJob, ScheduleRecord, StartedJob
+from queuert.state.types import ChainUpdate, NewJob, ScheduleRecord, StartedJob
 from queuert.worker.supervisor import SupervisedLoop
+
+_log = logging.getLogger("queuert.worker")
 
 POLL_WITH_NOTIFY = 30.0
 POLL_WITHOUT_NOTIFY = 5.0
@@ -149,7 +152,7 @@ class ScheduleRunner:
         # It may have been deleted, or closed, meanwhile.
         with suppress(ChainNotFoundError):
             try:
-                cancelled = await cancel_closing(self._store, [chain_id], reason, None)
+                cancelled = await self._cancel_closing(chain_id, reason)
             except StateUnavailableError as error:
                 # A handler has locked it, for as long as its block lasts. The round goes on with the other schedules.
                 raise StateError(f"chain {chain_id!r} of an earlier tick cannot be cancelled now: {error}") from error
@@ -158,6 +161,14 @@ class ScheduleRunner:
                 self._notify.publish(topic, keys)
             for one in results:
                 self._observers.emit(chain_closed(one))
+
+    async def _cancel_closing(self, chain_id: str, reason: str) -> list[ChainUpdate]:
+        """Cancel a chain and what closes with it; the chain alone if that is too much, or its schedule would end."""
+        try:
+            return await cancel_closing(self._store, [chain_id], reason, None)
+        except TooManyChainsError as error:
+            _log.warning("chain %r of an earlier tick is cancelled alone, its children go on: %s", chain_id, error)
+            return await self._store.cancel_chains([chain_id], reason=reason)
 
     async def _start(
         self, schedule: ScheduleRecord, due_at: datetime, next_tick: datetime | None, jobs: list[NewJob]

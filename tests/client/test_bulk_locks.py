@@ -199,10 +199,10 @@ async def test_what_others_only_refer_to_is_not_held(queue: Queue) -> None:
 async def test_a_child_that_is_held_after_its_parent_was_cancelled_stays(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written before it counts, and its events are emitted."""
-    await queue.client.start_chain(child, 1, id="child")
+    """Another one is cancelled. What was written before counts, and its events are emitted."""
+    await queue.client.start_chains([NewChain(child, 1, id=id) for id in ("child", "free")])
     for id in ("mine", "theirs"):
-        await queue.client.start_chain(first, 1, id=id, blockers=["child"])
+        await queue.client.start_chain(first, 1, id=id, blockers=["child", "free"])
     before, looks = async_cascades._spread, []
 
     async def spread(*arguments: Any, **more: Any) -> Cascade:
@@ -219,8 +219,8 @@ async def test_a_child_that_is_held_after_its_parent_was_cancelled_stays(
     monkeypatch.setattr(async_cascades, "_spread", spread)
     done = await queue.done("cancel", job_types=[first], before=theirs.created_at)
     assert counts(done) == (COMPLETED, 1, 1, 0)
-    assert await queue.statuses("mine", "child") == [CANCELLED, OPEN]
-    assert [one.chain_id for one in queue.log.of(ChainClosed)] == ["mine", done.id]
+    assert await queue.statuses("mine", "child", "free") == [CANCELLED, OPEN, CANCELLED]
+    assert [one.chain_id for one in queue.log.of(ChainClosed)] == ["mine", "free", done.id]
 
 
 async def test_a_call_that_has_cancelled_a_chain_does_not_fail_for_its_child(

@@ -14,8 +14,9 @@ import pytest
 
 from queuert import AsyncClient, Client, JobType, JobTypes, NewChain
 from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction, BulkPreview, BulkRequest
-from queuert.client import async_bulk_runner, renewing, sync_bulk_runner
+from queuert.client import async_bulk_runner, async_cascades, renewing, sync_bulk_runner
 from queuert.client.async_bulk_runner import _AsyncBatch
+from queuert.client.async_cascades import Cascade
 from queuert.errors import (
     ChainNotFoundError,
     ConfigurationError,
@@ -27,8 +28,9 @@ from queuert.errors import (
 from queuert.ids import new_token
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, JobError, JobStatus
 from queuert.limits import TypeTraits
+from queuert.notify.adapter import Topic
 from queuert.notify.in_process import InProcessNotify
-from queuert.observability.events import ChainRetried
+from queuert.observability.events import ChainClosed, ChainRetried
 from queuert.state import AsyncStore, StateAdapter
 from queuert.state.paging import MAX_PAGE, ChainFilter, Page, PageRequest
 from queuert.state.postgres import PostgresState
@@ -367,6 +369,124 @@ async def test_a_batch_on_redis_that_has_lost_its_lease_writes_nothing(
     assert set(await queue.statuses(ids)) == {ChainStatus.FAILED}
 
 
+def after_the_first(
+    queue: Queue, renewals: Renewals, monkeypatch: pytest.MonkeyPatch, call: str, batches: list[ClaimedJob]
+) -> None:
+    """Let the lease of a batch be lost when its first call of the store has returned."""
+    from queuert.state.redis.async_store import AsyncRedisStore
+
+    before, claim = getattr(AsyncRedisStore, call), AsyncRedisStore.claim
+
+    async def claimed(store: AsyncRedisStore, request: ClaimRequest) -> list[ClaimedJob]:
+        jobs = await claim(store, request)
+        if store is not queue.store:
+            batches.extend(jobs)
+        return jobs
+
+    async def called(store: AsyncRedisStore, *given: Any, **named: Any) -> Any:
+        answer = await before(store, *given, **named)
+        if store is not queue.store and batches:
+            monkeypatch.setattr(AsyncRedisStore, call, before)
+            await queue.store.release([batches[0].lease])
+            while await in_time(renewals.answers.get()):
+                pass
+            assert [one.id for one in await queue.store.claim(ask(BULK_OPERATION_TYPE))] == [batches[0].id]
+        return answer
+
+    monkeypatch.setattr(AsyncRedisStore, "claim", claimed)
+    monkeypatch.setattr(AsyncRedisStore, call, called)
+
+
+async def test_a_cancel_whose_lease_is_lost_while_it_reads_writes_nothing(
+    redis_queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = redis_queue
+    ids = [one.id for one in await queue.client.start_chains([NewChain(work, one) for one in range(3)])]
+    operation = await queue.client.start_bulk_operation("cancel", requested_by="ana")
+    batches = list[ClaimedJob]()
+    after_the_first(queue, Renewals(monkeypatch, queue.store), monkeypatch, "list_type_traits", batches)
+    await queue.client.run_bulk_operations()
+    assert len(batches) == 1
+    assert set(await queue.statuses(ids)) == {ChainStatus.OPEN}
+    assert (await queue.client.get_bulk_operation(operation.id)).changed == 0
+
+
+async def test_a_cancel_whose_lease_is_lost_cancels_no_children_that_it_has_spared(
+    redis_queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the child any more when the parent is written."""
+    queue, before, looks = redis_queue, async_cascades._spread, list[Cascade]()
+    child = JobType("child", input=int, output=int, closes_with_parent=True)
+    job_types = JobTypes(work, other, child)
+    async with AsyncClient(queue.client.state, job_types, notify=InProcessNotify(), max_connections=1) as client:
+        mine = await client.start_chain(child, 1)
+        parent = await client.start_chain(work, 1, blockers=[mine])
+        second = await client.start_chain(other, 1, blockers=[mine])
+
+        async def spread(*given: Any, **named: Any) -> Cascade:
+            looks.append(await before(*given, **named))
+            if len(looks) == 1:
+                await queue.store.cancel_chains([second.id], reason="no")
+            return looks[-1]
+
+        monkeypatch.setattr(async_cascades, "_spread", spread)
+        await client.start_bulk_operation("cancel", requested_by="ana", job_types=[work])
+        batches = list[ClaimedJob]()
+        after_the_first(queue, Renewals(monkeypatch, queue.store), monkeypatch, "cancel_chains", batches)
+        await client.run_bulk_operations()
+        assert looks[0].spared == {mine.id}
+        assert await queue.statuses([parent.id, mine.id]) == [ChainStatus.CANCELLED, ChainStatus.OPEN]
+
+
+async def test_what_a_batch_on_redis_wrote_before_it_lost_its_lease_is_reported(
+    redis_queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By notifications and events. It writes in two parts here."""
+    monkeypatch.setattr(async_cascades, "MAX_CASCADE", 1)
+    queue, log, notify = redis_queue, EventLog(), InProcessNotify()
+    child = JobType("child", input=int, output=int, closes_with_parent=True)
+    async with AsyncClient(
+        queue.client.state, JobTypes(work, child), notify=notify, max_connections=1, observability=log
+    ) as client:
+        children = await client.start_chains([NewChain(child, one) for one in range(2)])
+        parents = [await client.start_chain(work, 1, blockers=[one]) for one in children]
+        await client.start_bulk_operation("cancel", requested_by="ana", job_types=[work])
+        heard = set[str]()
+        subscription = notify.subscribe(Topic.CHAINS, lambda one: heard.update(one.keys or ()))
+        batches = list[ClaimedJob]()
+        after_the_first(queue, Renewals(monkeypatch, queue.store), monkeypatch, "cancel_chains", batches)
+        log.forget()
+        await client.run_bulk_operations()
+        subscription.close()
+        cancelled, still_open = ChainStatus.CANCELLED, ChainStatus.OPEN
+        assert await queue.statuses([one.id for one in parents]) == [cancelled, still_open]
+        expected = {parents[0].id, children[0].id}
+        assert {one.chain_id for one in log.of(ChainClosed)} == expected
+        assert heard == expected
+
+
+async def test_a_lease_counts_from_before_its_claim(redis_queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer may be late: the lease has expired by then, and the batch writes nothing."""
+    from queuert.state.redis.async_store import AsyncRedisStore
+
+    queue, before, now = redis_queue, AsyncRedisStore.claim, 100.0
+
+    async def claim(store: AsyncRedisStore, request: ClaimRequest) -> list[ClaimedJob]:
+        nonlocal now
+        jobs = await before(store, request)
+        now += async_bulk_runner.LEASE
+        return jobs
+
+    ids = await queue.failed(3)
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+    for module in (renewing, async_bulk_runner):
+        monkeypatch.setattr(module, "monotonic", lambda: now, raising=False)
+    monkeypatch.setattr(AsyncRedisStore, "claim", claim)
+    await queue.client.run_bulk_operations(batches=1)
+    assert set(await queue.statuses(ids)) == {ChainStatus.FAILED}
+    assert (await queue.client.get_bulk_operation(operation.id)).changed == 0
+
+
 def test_a_sync_client_renews_the_lease_of_a_batch_on_redis(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a thread beside it, which ends with the batch."""
     from queuert.state.redis import RedisState
@@ -404,7 +524,12 @@ async def test_a_lease_that_could_not_be_renewed_is_lost_when_it_has_expired(
     [job] = await redis_queue.store.claim(ClaimRequest({"work": 15.0}, 1, "me", new_token()))
     now = 100.0
     monkeypatch.setattr(renewing, "monotonic", lambda: now)
-    lease = renewing.RenewedLease(job)
+    lease = renewing.RenewedLease(job, 90.0)
+    now = 104.9
+    lease.check()
+    now = 105.0
+    with pytest.raises(LeaseLostError):
+        lease.check()
     now = 114.0
     assert lease.answered(True, 110.0)
     now = 124.9
@@ -618,6 +743,24 @@ async def test_what_is_refused_is_left_out_at_once(queue: Queue, monkeypatch: py
     assert writes == [32, 2]
     ended = {"cancel": [ChainStatus.CANCELLED] * 2, "delete": [], "retry": [ChainStatus.OPEN] * 2}
     assert await queue.statuses(others) == ended[action]
+
+
+async def test_only_too_many_chains_for_one_write_are_changed_in_parts(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another error would be that of each part."""
+    writes = []
+
+    async def write_all(batch: _AsyncBatch, *given: Any) -> set[str]:
+        writes.append(given)
+        raise ConfigurationError("it is wrong")
+
+    monkeypatch.setattr(_AsyncBatch, "_write_all", write_all)
+    await queue.failed(4)
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+    await queue.client.run_bulk_operations()
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (len(writes), done.status, "it is wrong" in str(done.error)) == (1, ChainStatus.FAILED, True)
 
 
 async def test_filter_is_kept_and_shown(queue: Queue) -> None:

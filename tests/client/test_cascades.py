@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -239,6 +240,27 @@ async def test_a_cascade_finishes_what_a_cancel_without_one_has_left(queue: Queu
         await queue.client.retry_chain(kept, cascade=True)
 
 
+async def test_a_cancelled_chain_is_cancelled_again_without_what_was_retried_since(
+    state: StateAdapter, queue: Queue
+) -> None:
+    """Neither its children, nor those behind a child that is cancelled itself; a cascade cancels them."""
+    async with AsyncClient(state, JobTypes(join, child), notify=InProcessNotify()) as client:
+        leaf = await client.start_chain(child, 1)
+        mine = await client.start_chain(child, 2, blockers=[leaf])
+        parent = await client.start_chain(join, 1, blockers=[mine])
+        assert await client.cancel_chain(parent)
+        await client.retry_chain(leaf)
+        assert await client.cancel_chain(mine) is False
+        await client.retry_chain(parent)
+        assert await client.cancel_chain(parent)
+        assert await queue.statuses(leaf.id, mine.id) == [ChainStatus.OPEN, ChainStatus.CANCELLED]
+        await client.retry_chain(mine)
+        assert await client.cancel_chain(parent) is False
+        assert await queue.statuses(leaf.id, mine.id) == [ChainStatus.OPEN] * 2
+        assert await client.cancel_chains([parent], cascade=True) == [False, True, True]
+        assert await queue.statuses(leaf.id, mine.id) == [ChainStatus.CANCELLED] * 2
+
+
 async def test_a_cascade_goes_through_a_blocker_that_was_cancelled_before(queue: Queue) -> None:
     """It is not written again, and what another job waits for stays open."""
     leaf, shared = await queue.client.start_chains([NewChain(work, one) for one in range(2)])
@@ -420,6 +442,61 @@ async def test_the_last_of_several_parents_closes_a_child(
         assert await queue.statuses(mine.id, grandchild.id) == [ChainStatus.CANCELLED] * 2
 
 
+async def spared(
+    queue: Queue,
+    client: AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[Cascade], Coroutine[Any, Any, Any]],
+) -> list[str]:
+    """Cancel a parent of many children. Another one, which also waits for them, is cancelled while they are read.
+
+    ``act`` is called when the second part of the children, which nobody waits for any more, was read.
+    """
+    children = sorted(one.id for one in await client.start_chains([NewChain(child, n) for n in range(30)]))
+    parent, other = await client.start_chains([NewChain(join, n, blockers=children) for n in range(2)])
+    before, looks = async_cascades._spread, []
+
+    async def spread(*arguments: Any, **more: Any) -> Cascade:
+        found = await before(*arguments, **more)
+        looks.append(found)
+        if len(looks) == 1:
+            assert found.spared == set(children)
+            await queue.store.cancel_chains([other.id], reason="no")
+        if len(looks) == 2:
+            await act(found)
+        return found
+
+    monkeypatch.setattr(async_cascades, "_spread", spread)
+    assert await client.cancel_chain(parent)
+    return children
+
+
+async def test_a_spared_child_that_a_job_begins_to_wait_for_meanwhile_goes_on(
+    state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are cancelled in parts, and looked at directly before."""
+    async with AsyncClient(state, JobTypes(join, child), notify=InProcessNotify()) as client:
+
+        async def wait_for_the_last(found: Cascade) -> None:
+            page = await client.list_chains(job_types=[child])
+            await client.start_chain(join, 7, blockers=[max(one.id for one in page)])
+
+        children = await spared(queue, client, monkeypatch, wait_for_the_last)
+        assert await queue.statuses(*children) == [ChainStatus.CANCELLED] * 29 + [ChainStatus.OPEN]
+
+
+async def test_a_spared_child_is_cancelled_though_another_is_deleted_meanwhile(
+    state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncClient(state, JobTypes(join, child), notify=InProcessNotify()) as client:
+
+        async def delete_one_below(found: Cascade) -> None:
+            found.ids.append("deleted")
+
+        children = await spared(queue, client, monkeypatch, delete_one_below)
+        assert await queue.statuses(*children) == [ChainStatus.CANCELLED] * 30
+
+
 async def test_one_of_very_many_that_wait_keeps_a_child_open(
     state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,16 +516,26 @@ async def test_one_of_very_many_that_wait_keeps_a_child_open(
 async def test_what_closes_with_a_chain_is_bounded(
     state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """The given chains do not count."""
+    """The given chains do not count, nor those that are closed: so the way that the error names is one."""
     async with AsyncClient(state, JobTypes(join, child), notify=InProcessNotify()) as client:
         children = await client.start_chains([NewChain(child, one) for one in range(3)])
         parent = await client.start_chain(join, 1, blockers=children)
         others = await client.start_chains([NewChain(join, one) for one in range(4)])
         monkeypatch.setattr(async_cascades, "MAX_CASCADE", 2)
-        with pytest.raises(ConfigurationError, match="a cascade must have at most 2 chains"):
-            await (client.cancel_chain(parent) if how == "cancel" else client.complete_chain(parent, 1))
+        close = client.cancel_chain if how == "cancel" else partial(client.complete_chain, output=1)
+        with pytest.raises(
+            ConfigurationError, match=f"at most 2 chains must close with .* got more with '{parent.id}'"
+        ):
+            await close(parent)
         assert set(await queue.statuses(parent.id, *(one.id for one in children))) == {ChainStatus.OPEN}
         assert await client.cancel_chains(others) == [True] * 4
+        await client.pause_job_types([join])
+        await client.start_bulk_operation("cancel", requested_by="ada", job_types=[child])
+        await client.run_bulk_operations()
+        assert set(await queue.statuses(*(one.id for one in children))) == {ChainStatus.CANCELLED}
+        assert await queue.store.claim(ask("join")) == []
+        await close(parent)
+        assert await queue.statuses(parent.id) != [ChainStatus.OPEN]
 
 
 async def test_a_batch_with_too_many_children_for_one_write(

@@ -14,6 +14,7 @@ from queuert.jobs import ChainStatus
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.redis import RedisState
 from queuert.state.redis.async_store import AsyncRedisStore
+from queuert.state.types import PruneRequest
 from queuert.testing.conformance.builders import ask, claim_one, complete, fail
 
 work = JobType("work", input=int, output=int)
@@ -101,14 +102,16 @@ async def test_a_retry_with_what_failed_because_of_a_chain(queue: Queue, written
 
 @pytest.mark.parametrize("cascade", [True, False])
 async def test_a_cancel_with_what_a_chain_waits_for(queue: Queue, cascade: bool) -> None:
-    """With a cascade, and with children that close with their parent."""
+    """With a cascade, and with children that close with their parent. A cascade does the rest of both."""
     ids = await queue.levels(work if cascade else child)
     queue.dies("cancel_chains", after=3)
     with pytest.raises(Died):
         await queue.client.cancel_chain(ids[0], cascade=cascade)
     half = await queue.statuses(*ids)
     assert (half[0], half.count(CANCELLED)) == (CANCELLED, 75)
-    assert await queue.client.cancel_chain(ids[0], cascade=cascade) is False
+    assert await queue.client.cancel_chain(ids[0]) is False
+    assert await queue.statuses(*ids) == half
+    assert await queue.client.cancel_chain(ids[0], cascade=True) is False
     assert set(await queue.statuses(*ids)) == {CANCELLED}
 
 
@@ -126,6 +129,39 @@ async def test_a_deletion_with_what_a_chain_waits_for(queue: Queue, script: str,
     assert await queue.store.claim(ask("join")) == []
     assert sorted(await queue.client.delete_chains([ids[0]], cascade=True)) == sorted(left)
     assert await queue.statuses(*ids) == []
+
+
+async def test_a_chain_that_is_about_to_be_deleted_does_not_expire(queue: Queue) -> None:
+    """What it waited for is found from it, when the same call does the rest."""
+    blockers = await queue.client.start_chains([NewChain(work, n) for n in range(MANY)])
+    chain = await queue.client.start_chain(join, 1, blockers=blockers, result_ttl=1e-6)
+    queue.dies("delete_chains", after=0)
+    with pytest.raises(Died):
+        await queue.client.delete_chain(chain, cascade=True)
+    ids = [chain.id, *(one.id for one in blockers)]
+    assert set(await queue.statuses(*ids)) == {CANCELLED}
+    assert (await queue.store.prune(PruneRequest())).chain_ids == ()
+    assert sorted(await queue.client.delete_chains([chain], cascade=True)) == sorted(ids)
+
+
+async def test_a_deletion_is_refused_for_a_chain_that_waits_since_it_was_read(queue: Queue) -> None:
+    """Before anything is cancelled: the chain would run, as if what it waits for had ended."""
+    blockers = sorted(one.id for one in await queue.client.start_chains([NewChain(work, n) for n in range(MANY)]))
+    chain = await queue.client.start_chain(join, 1, blockers=blockers)
+    before = AsyncRedisStore._run
+
+    async def run(store: AsyncRedisStore, name: str, arguments: list[str]) -> Any:
+        if name == "cancel_chains":
+            queue.monkeypatch.setattr(AsyncRedisStore, "_run", before)
+            await queue.client.start_chain(child, 1, blockers=blockers[:1])
+        return await before(store, name, arguments)
+
+    queue.monkeypatch.setattr(AsyncRedisStore, "_run", run)
+    with pytest.raises(BlockerReferenceError) as refused:
+        await queue.client.delete_chain(chain, cascade=True)
+    assert list(refused.value.chain_ids) == blockers[:1]
+    assert set(await queue.statuses(chain.id, *blockers)) == {OPEN}
+    assert await queue.store.claim(ask("child")) == []
 
 
 async def test_a_job_that_is_retried_meanwhile_keeps_its_blocker(queue: Queue) -> None:

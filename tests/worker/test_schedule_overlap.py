@@ -20,15 +20,19 @@ from queuert import (
     Outcome,
     Processors,
 )
+from queuert.client import async_cascades
 from queuert.client.schedules import tick_job
 from queuert.errors import ConfigurationError, ScheduleNotFoundError, StateUnavailableError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
+from queuert.limits import TypeTraits
 from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptStarted, ChainClosed, ChainStarted, LoopFailed, TickSkipped
 from queuert.schedules import Overlap, RecurringSchedule, jitter_of, tick_id, tick_of
 from queuert.state.adapter import StateAdapter
-from queuert.state.types import ScheduleRecord
+from queuert.state.types import NewJob, ScheduleRecord
+from queuert.testing.conformance.builders import claim_one, wait
 from queuert.worker.schedule_runner import ScheduleRunner
+from queuert.workers import WorkerHeartbeat
 from tests.support.harness import Harness
 from tests.support.job_types import JOB_TYPES, echo, number
 from tests.support.waiting import WAIT
@@ -160,6 +164,29 @@ async def test_a_schedule_that_was_paused_meanwhile_cancels_nothing(harness: Har
     await harness.client.resume_schedules(["far"])
     await runner._run_ticks(schedule, found.now)
     assert (await first.refresh()).status is ChainStatus.CANCELLED
+
+
+async def test_a_chain_with_too_many_children_is_replaced_without_them(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The schedule would stand still for ever."""
+    monkeypatch.setattr(async_cascades, "MAX_CASCADE", 1)
+    harness.handles(number, echo)
+    store = await harness.client._open_store()
+    traits = (TypeTraits("child", closes_with_parent=True),)
+    await store.record_heartbeat(WorkerHeartbeat("w", "w", "here", 1, "1", (), 1, 0, 0.0, traits=traits), 60.0)
+    await harness.client.put_schedules([far(overlap="cancel")])
+    first = await harness.client.run_schedule("far")
+    assert first is not None
+    job = await claim_one(store, number.name)
+    children = [NewJob(f"child-{one}", "child", "1") for one in range(2)]
+    await store.finish([wait(job, *children)])
+    tick = await make_due(harness)
+    async with harness.worker():
+        await harness.log.wait_for(ChainStarted, chain_id=tick_id("far", tick))
+    assert (await first.refresh()).status is ChainStatus.CANCELLED
+    found = await store.get_chains([one.id for one in children])
+    assert [one and one.status for one in found] == [ChainStatus.OPEN] * 2
 
 
 async def test_a_chain_that_cannot_be_cancelled_now_holds_up_no_other_schedule(

@@ -8,7 +8,7 @@ stays. If the process dies between two scripts, the same call does the rest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import randrange
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -214,7 +214,7 @@ class AsyncRedisManagement:
         if cascade or len(order) > WRITTEN:
             order, parts, dependents = await self._to_delete(order, cascade=cascade)
         if dependents:
-            running += await self._close(order)
+            running += await self._close(order, dependents)
         deleted: set[str] = set()
         for part in parts:
             run = self._commit if part is parts[-1] else self._run
@@ -224,13 +224,19 @@ class AsyncRedisManagement:
             running += decode.texts(ran)
         return DeleteResult(tuple(id for id in order if id in deleted), tuple(running))
 
-    async def _close(self, ids: Sequence[str]) -> list[str]:
-        """Cancel the open ones of chains that are about to be deleted, and return which of their jobs were running."""
+    async def _close(self, ids: Sequence[str], dependents: Mapping[str, Collection[str]]) -> list[str]:
+        """Cancel the open ones of chains that are about to be deleted, and return which of their jobs were running.
+
+        Raises:
+            BlockerReferenceError: a job of another chain than these and their ``dependents`` waits for one of them
+                since they were read; what was cancelled before stays so.
+        """
         error = JobError("cancel", "deleted")
         closed: list[ChainUpdate] = []
         for part in await self._parts(ids, blockers_first=False):
-            answer = await self._run("cancel_chains", encode.cancel(part, error, {"checked": True}))
-            closed += map(decode.update, answer)
+            waiting = {one for id in part for one in dependents[id]}
+            arguments = encode.cancel(part, error, {"checked": True}, deleting=waiting)
+            closed += map(decode.update, await self._run("cancel_chains", arguments))
         return [one.job_id for one in closed if one.written and one.previous_status is JobStatus.RUNNING]
 
     async def _to_delete(

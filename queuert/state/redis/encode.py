@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from random import randrange
 from typing import Any, TypeAlias
@@ -290,9 +290,10 @@ def trigger(ids: Sequence[str], flags: Flags) -> Arguments:
     return plain({"ids": list(ids), **flags})
 
 
-def cancel(ids: Sequence[str], error: JobError, flags: Flags) -> Arguments:
+def cancel(ids: Sequence[str], error: JobError, flags: Flags, *, deleting: Collection[str] | None = None) -> Arguments:
     """Return the arguments of ``cancel_chains``."""
-    return [*plain({"ids": list(ids), **flags}), error_text(error) or ""]
+    waiting = None if deleting is None else sorted(deleting)
+    return [*plain({**_set(ids=list(ids), deleting=waiting), **flags}), error_text(error) or ""]
 
 
 def retry(ids: Sequence[str], edit: InputEdit | None, flags: Flags) -> Arguments:

@@ -1,17 +1,27 @@
 -- name: cancel_chains
--- Closes open chains as cancelled. ARGV[1]: {ids, check, checked}; ARGV[2]: the error, as stored. A call for many chains is
--- first checked and then written by several scripts: with `check` they write nothing, and with `checked` the call was
--- checked, and a chain that does not exist has been deleted since and has no result.
+-- Closes open chains as cancelled. ARGV[1]: {ids, check, checked, deleting}; ARGV[2]: the error, as stored. A call for
+-- many chains is first checked and then written by several scripts: with `check` they write nothing, and with `checked`
+-- the call was checked, and a chain that does not exist has been deleted since and has no result. With `deleting`, the
+-- chains that wait or waited for these and are about to be deleted with them, none is closed if others do; and they do
+-- not expire, as what is left of the deletion is found from the chains that waited.
 
 local params = decoded(1)
 local ids = params.ids
 local chains, missing = chains_of(ids, params.checked)
 if missing then return missing end
 if params.check then return 1 end
+if params.deleting then
+    local inside = {}
+    for _, list in ipairs({ids, params.deleting}) do
+        for _, id in ipairs(list) do inside[id] = true end
+    end
+    local refused = refuse_references(ids, function(job) return inside[job.chain] end)
+    if refused then return refused end
+end
 local done, named_types, answer = {}, {}, {}
 for _, id in ipairs(ids) do
     if chains[id] then
-        done[id] = done[id] or cancel_chain(id, ARGV[2], named_types)
+        done[id] = done[id] or cancel_chain(id, ARGV[2], named_types, params.deleting)
         answer[#answer + 1] = done[id]
     end
 end
@@ -114,21 +124,13 @@ for _, id in ipairs(params.ids) do
         order[#order + 1] = id
     end
 end
-local references = {}
-for _, chain in ipairs(order) do
-    for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
-        local job = load(id)
-        if job and not to_delete[job.chain] then
-            if waited[job.chain] and FINAL[job.status] then
-                entries[#entries + 1] = {id, chain}
-            else
-                references[#references + 1] = chain
-                references[#references + 1] = id
-            end
-        end
-    end
-end
-if #references > 0 then return refusal('referenced', cjson.encode(references)) end
+local refused = refuse_references(order, function(job, chain)
+    if to_delete[job.chain] then return true end
+    local ended = waited[job.chain] and FINAL[job.status]
+    if ended then entries[#entries + 1] = {job.id, chain} end
+    return ended
+end)
+if refused then return refused end
 
 for _, entry in ipairs(entries) do remove_blocker(unpack(entry)) end
 local running = {}

@@ -86,9 +86,11 @@ local function release_dependents(first, status, due_types)
     for _, job in ipairs(released) do unblock_job(job, first.id, due_types) end
 end
 
--- Returns the microseconds from the start of the chain to its end, as text.
-local function close_chain(first, status, due_types)
-    put(first, closing(first, status))
+-- Returns the microseconds from the start of the chain to its end, as text. With `kept` it does not expire.
+local function close_chain(first, status, due_types, kept)
+    local changes = closing(first, status)
+    if kept then changes.expires = nil end
+    put(first, changes)
     release_dependents(first, status, due_types)
     return text(first.closed - first.created)
 end

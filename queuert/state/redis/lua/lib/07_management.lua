@@ -134,15 +134,31 @@ local function fresh(due_types, named_types)
     return new
 end
 
--- Cancels a chain if it is open. `error` is that of its last job, as stored. Returns its update.
-local function cancel_chain(id, error, named_types)
+-- Returns the refusal to delete chains, if jobs have them among their blockers that may not lose them.
+local function refuse_references(chains, may_lose)
+    local references = {}
+    for _, chain in ipairs(chains) do
+        for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
+            local job = load(id)
+            if job and not may_lose(job, chain) then
+                references[#references + 1] = chain
+                references[#references + 1] = id
+            end
+        end
+    end
+    return #references > 0 and refusal('referenced', cjson.encode(references)) or nil
+end
+
+-- Cancels a chain if it is open. `error` is that of its last job, as stored. With `kept` the chain does not expire.
+-- Returns its update.
+local function cancel_chain(id, error, named_types, kept)
     local first, tail = load(id), tail_of(id)
     if first.chain_status ~= 'open' then return chain_update(first, tail, tail.status, first.chain_status, false) end
     local previous_status, due_types = tail.status, {}
     finish_workerless(tail, 'cancelled', {})
     call('SET', P .. 'e:' .. tail.id, error)
     log_event(tail, 'cancelled', 'cancelled', nil, error)
-    local took = close_chain(tail.id == id and tail or first, 'cancelled', due_types)
+    local took = close_chain(tail.id == id and tail or first, 'cancelled', due_types, kept)
     return chain_update(first, tail, previous_status, 'cancelled', true, fresh(due_types, named_types), took)
 end
 
