@@ -28,11 +28,10 @@ from tests.web.applications import Http
 from tests.web.test_dashboard import TOKEN, dashboard, fail_jobs, form_fields, read
 from tests.web.test_dashboard_live import everything, opened
 
-
 OTHER_PLACES = (
     "chains", "//evil.test/", "https://evil.test/", "/\\evil.test/", "/\t/evil.test/", "/\t\\evil.test/",
-    "/\n/evil.test", "/\r\n\\evil.test", "/chains\\..", "/../other", "/chains/../../other", "/chains/..?id=1", "/./chains",
-    "/.%2E/other", "/%2e%2e", "/\x7f/",
+    "/\n/evil.test", "/\r\n\\evil.test", "/chains\\..", "/../other", "/chains/../../other", "/chains/..?id=1",
+    "/./chains", "/.%2E/other", "/%2e%2e", "/\x7f/",
 )  # fmt: skip
 """What a browser would take for another site, or for a page beside the dashboard."""
 
