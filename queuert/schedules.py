@@ -25,6 +25,9 @@ _LONGEST = 256
 """The most characters of a cron expression, and of a time zone."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST = datetime(1, 1, 3, tzinfo=UTC)
+"""From here on all moments, and those just before them, can be told in every time zone."""
+
 _MICROSECOND = timedelta(microseconds=1)
 
 MAX_CATCH_UP = 1_000
@@ -270,12 +273,10 @@ def checked_times(since: datetime | None, until: datetime | None) -> tuple[datet
     Raises:
         ConfigurationError: one has no time zone, or they are in the wrong order.
     """
-    for name, moment in (("starts_at", since), ("ends_at", until)):
-        if moment is not None and moment.tzinfo is None:
-            raise ConfigurationError(f"{name} must be a datetime with a time zone, got {moment!r}: add tzinfo=UTC")
+    since, until = since and checked_moment("starts_at", since), until and checked_moment("ends_at", until)
     if since is not None and until is not None and until < since:
         raise ConfigurationError(f"ends_at must not be before starts_at, got {until} and {since}")
-    return since and in_utc(since, "starts_at"), until and in_utc(until, "ends_at")
+    return since, until
 
 
 def _check_cron(cron: str, zone: ZoneInfo) -> None:
@@ -378,6 +379,18 @@ class TickSpec:
         """Return the first tick later than ``moment``, UTC; None if there is none."""
         return next(self.after(moment), None)
 
+    def has(self, moment: datetime) -> bool:
+        """Whether there is a tick at this moment."""
+        try:
+            return self.next_after(moment - _MICROSECOND) == moment
+        except (OverflowError, ValueError):
+            # At the ends of the calendar, where nothing can be counted.
+            return False
+
+    def beside(self, moment: datetime) -> datetime:
+        """Return this moment, or if that is a tick the microsecond after it, which is none."""
+        return moment + _MICROSECOND if self.has(moment) else moment
+
 
 _LONGEST_CHANGE = timedelta(hours=3)
 """By more no zone sets its clocks back."""
@@ -456,26 +469,27 @@ def earlier_tick(spec: TickSpec, next_at: datetime, last_at: datetime | None, no
     return None if corrected_a_little else upcoming
 
 
-def check_moment(name: str, moment: datetime) -> None:
-    """Check a moment that a caller gives.
+def checked_moment(name: str, moment: datetime) -> datetime:
+    """Return a moment that a caller gives, in UTC.
 
     Raises:
-        ConfigurationError: it has no time zone.
+        ConfigurationError: it has no time zone, or its year is before 1 or after 9999 in UTC.
     """
     if moment.tzinfo is None:
         raise ConfigurationError(f"{name} must be a datetime with a time zone, got {moment!r}: add tzinfo=UTC")
+    return in_utc(moment, name)
 
 
-def check_range(since: datetime, before: datetime) -> None:
-    """Check the range of a backfill.
+def checked_range(since: datetime, before: datetime) -> tuple[datetime, datetime]:
+    """Return the range of a backfill, in UTC.
 
     Raises:
-        ConfigurationError: one has no time zone, or they are in the wrong order.
+        ConfigurationError: one has no time zone or is outside of the calendar, or they are in the wrong order.
     """
-    for name, moment in (("since", since), ("before", before)):
-        check_moment(name, moment)
+    since, before = checked_moment("since", since), checked_moment("before", before)
     if before < since:
         raise ConfigurationError(f"before must not be earlier than since, got {before} and {since}")
+    return since, before
 
 
 def ticks_between(spec: TickSpec, since: datetime, before: datetime) -> list[datetime]:
@@ -484,7 +498,8 @@ def ticks_between(spec: TickSpec, since: datetime, before: datetime) -> list[dat
     Raises:
         ConfigurationError: there are more than :data:`MAX_CATCH_UP`.
     """
-    ticks = list(islice(takewhile(lambda tick: tick < before, spec.after(since - _MICROSECOND)), MAX_CATCH_UP + 1))
+    after = max(since, _EARLIEST) - _MICROSECOND
+    ticks = list(islice(takewhile(lambda tick: tick < before, spec.after(after)), MAX_CATCH_UP + 1))
     if len(ticks) > MAX_CATCH_UP:
         raise ConfigurationError(f"a backfill may have at most {MAX_CATCH_UP:,} ticks: give a shorter range")
     return ticks

@@ -85,9 +85,9 @@ def _record(schedule: RecurringSchedule, owner: str | None) -> ScheduleRecord:
     )
 
 
-def tick_job(schedule: ScheduleRecord, tick: datetime) -> NewJob:
-    """Return the first job of the chain of a tick."""
-    late = jitter_of(schedule.name, tick, schedule.jitter) if schedule.jitter else None
+def tick_job(schedule: ScheduleRecord, tick: datetime, *, at_once: bool = False) -> NewJob:
+    """Return the first job of the chain of a tick, due when the jitter of the schedule says, or at once."""
+    late = jitter_of(schedule.name, tick, schedule.jitter) if schedule.jitter and not at_once else None
     return NewJob(
         id=tick_id(schedule.name, tick),
         type=schedule.type,

@@ -60,7 +60,7 @@ from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted, ChainsWritten
 from queuert.observability.tracing import NO_SENDING, Send, Sending
 from queuert.policies import checked_ttl
-from queuert.schedules import Overlap, check_moment, check_range, ticks_between
+from queuert.schedules import Overlap, checked_moment, checked_range, ticks_between
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 from queuert.texts import check_text
 
@@ -286,26 +286,35 @@ class Client(
 
         Args:
             name: the name of the schedule.
-            at: the tick of the chain, an aware datetime; by default now. Its id is ``<name>@<at in UTC>``, so a call
-                that is repeated with the same ``at`` starts and cancels nothing, and returns that chain.
+            at: the time that the handler sees as the tick, an aware datetime; by default now. It must be none of the
+                schedule's own ticks, whose chains :meth:`backfill_schedule` starts. The chain's id is
+                ``<name>@<at in UTC>``, so a call that is repeated with the same ``at`` starts and cancels nothing, and
+                returns that chain with ``deduplicated`` set.
 
         Raises:
             ScheduleNotFoundError: no schedule has this name.
             InvalidIdentifierError: the name is not valid.
-            ConfigurationError: ``at`` has no time zone.
+            ConfigurationError: ``at`` has no time zone, or is a tick of the schedule.
             NotInStatusError: other chains of the schedule were started during the call, again and again. Repeat it.
             StateUnavailableError: the store cannot be reached; it is unknown whether the chain was started.
         """
         if at is not None:
-            check_moment("at", at)
+            at = checked_moment("at", at)
         for _ in range(_ROUNDS):
             schedule, now = self._schedule(name)
-            job = replace(tick_job(schedule, at or now), run_at=None)
+            if at is not None and schedule.spec.has(at):
+                # The chain would be that of the tick, which would get no other.
+                raise ConfigurationError(
+                    f"at must be no tick of the schedule {schedule.name!r}, got {at.isoformat()}: call "
+                    "backfill_schedule, which starts the chains of ticks, or give another moment"
+                )
+            job = tick_job(schedule, at or schedule.spec.beside(now), at_once=True)
             if at is not None:
                 # Before another chain is cancelled for one that was started already.
                 with suppress(ChainNotFoundError):
                     found = self.get_chain(job.id)
                     if found.type == schedule.type:
+                        found.deduplicated = True
                         return found
             if schedule.overlap is Overlap.CANCEL and schedule.last_chain_id not in (None, job.id):
                 with suppress(ChainNotFoundError):
@@ -335,14 +344,12 @@ class Client(
             StateUnavailableError: the store cannot be reached; it is unknown whether the chains were started. Repeat
                 it.
         """
-        check_range(since, before)
+        since, before = checked_range(since, before)
         for _ in range(_ROUNDS):
             schedule, now = self._schedule(name)
             if before > now:
                 raise ConfigurationError(f"before must not be in the future (it is {now}), got {before}")
-            jobs = [
-                replace(tick_job(schedule, tick), run_at=None) for tick in ticks_between(schedule.spec, since, before)
-            ]
+            jobs = [tick_job(schedule, tick, at_once=True) for tick in ticks_between(schedule.spec, since, before)]
             started = self._run_schedule(schedule, jobs, overlap=True) if jobs else []
             if started is not None:
                 return started

@@ -10,16 +10,20 @@ from contextlib import AbstractAsyncContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 from psycopg import sql
 
-from queuert import AsyncClient, InProcessWorker, PostgresState
+from queuert import AsyncClient, InProcessWorker, JobTypes, PostgresState
 from queuert.cli import main
 from queuert.cli.rights import COMMANDS as RIGHTS_OF_COMMANDS
 from queuert.errors import RightMissingError
+from queuert.notify.in_process import InProcessNotify
 from queuert.rights import COUNT, EVERYBODY, OWNER, READ, RIGHTS, Role, names_of
 from queuert.schedules import RecurringSchedule
+from queuert.web import FULL_ACCESS
+from queuert.web.dashboard import DashboardApp
 from tests.security import rights_table
 from tests.security.conftest import LoginOf, Logins
 from tests.security.rights_table import APART, COMMANDS, METHODS, Command, Scene, client_of, commands, public_methods
@@ -256,6 +260,22 @@ def test_the_command_of_a_worker(login: LoginOf, scene: Scene, capfd: pytest.Cap
     assert capfd.readouterr().err.endswith("TO LOGIN; if it has that, run queuert migrate roles --apply\n")
     assert main([*words, login(Role.WORKER)]) == 0
     assert scene.owner.get_chain(chain).output == 1
+
+
+# --- the dashboard ----------------------------------------------------------------------------------------------------
+
+
+async def test_who_may_not_read_webhooks_can_search(login: LoginOf) -> None:
+    """What the login may not read is not found; what else there is, is."""
+    client = AsyncClient(PostgresState(login(Role.CLIENT)), JobTypes(), notify=InProcessNotify())
+    transport = httpx.ASGITransport(app=DashboardApp(client, access=lambda request: FULL_ACCESS))
+    async with client, httpx.AsyncClient(transport=transport, base_url="http://queue.test") as web:
+        answer = await web.get("/search", params={"q": "customer=17"})
+        assert (answer.status_code, answer.headers.get("location")) == (303, "/chains?attribute=customer%3D17")
+        answer = await web.get("/search", params={"q": "nothing"})
+        assert (answer.status_code, "is called &#39;nothing&#39;" in answer.text) == (404, True)
+        answer = await web.get("/search", params={"q": "https://crm.example/hook?a=b"})
+        assert answer.headers["location"].startswith("/chains?attribute=")
 
 
 # --- the error --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from html import unescape
 from typing import Any
 
@@ -18,15 +19,17 @@ from queuert.errors import ConfigurationError, StateUnavailableError
 from queuert.ids import new_token
 from queuert.limits import TypeTraits
 from queuert.run_at import at
-from queuert.schedules import Overlap
+from queuert.schedules import Overlap, tick_id
 from queuert.state.types import ClaimRequest
 from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, WebApp, bearer_tokens
 from queuert.web.dashboard import DashboardApp
+from queuert.web.dashboard import app as app_module
 from queuert.web.dashboard.app import CSP
 from queuert.web.dashboard.formats import MAX_PAYLOAD
 from queuert.web.dashboard.pages import shared
 from queuert.web.dashboard.pages.shared import EXACT
 from queuert.web.dashboard.routes import PAGES, Page
+from queuert.web.dashboard.visit import Visit
 from queuert.workers import WorkerHeartbeat, WorkerState
 from tests.support.harness import Harness
 from tests.support.job_types import anything, loop, number, text
@@ -451,11 +454,29 @@ async def test_a_form_runs_its_schedule_once(harness: Harness, http: Http) -> No
         form = form_fields(await read(web, "/schedules"), "/schedules/run")
         answers = [await web.post("/schedules/run", data=form) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [303, 303], overlap
-        assert len({answer.headers["location"] for answer in answers}) == 1, "a form starts one"
+        [first, again] = [answer.headers["location"].partition("&notice=") for answer in answers]
+        assert first[0] == again[0], "a form starts one"
+        assert (first[2], again[2]) == ("schedule-run", "schedule-run-before")
+        assert "This form has started this chain already" in await read(web, answers[1].headers["location"])
         [chain] = (await harness.client.list_chains(statuses=[ChainStatus.OPEN])).items
         await harness.client.cancel_chain(chain)
     old = {**form, "at": "2020-01-01T00:00:00+00:00"}
     assert (await web.post("/schedules/run", data=old)).status_code == 409
+
+
+async def test_a_form_that_is_made_at_a_tick_runs_its_schedule(
+    harness: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a chain beside that of the tick."""
+    await harness.client.put_schedules([RecurringSchedule("often", number, 1, every=1.0)])
+    tick = datetime.now(UTC).replace(microsecond=0)
+    monkeypatch.setattr(app_module, "Visit", partial(Visit, now=tick))
+    web = http(dashboard(harness))
+    form = form_fields(await read(web, "/schedules"), "/schedules/run")
+    answer = await web.post("/schedules/run", data=form)
+    assert (answer.status_code, answer.headers["location"].rpartition("=")[2]) == (303, "schedule-run")
+    [chain] = (await harness.client.list_chains()).items
+    assert chain.id != tick_id("often", tick)
 
 
 async def test_a_worker_and_what_it_holds(harness: Harness, http: Http) -> None:

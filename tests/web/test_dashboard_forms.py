@@ -28,6 +28,13 @@ from tests.web.applications import Http
 from tests.web.test_dashboard import TOKEN, dashboard, fail_jobs, form_fields, read
 from tests.web.test_dashboard_live import everything, opened
 
+OTHER_PLACES = (
+    "chains", "//evil.test/", "https://evil.test/", "/\\evil.test/", "/\t/evil.test/", "/\t\\evil.test/",
+    "/\n/evil.test", "/\r\n\\evil.test", "/chains\\..", "/../other", "/chains/../../other", "/chains/..?id=1",
+    "/./chains", "/.%2E/other", "/%2e%2e", "/\x7f/",
+)  # fmt: skip
+"""What a browser would take for another site, or for a page beside the dashboard."""
+
 
 def preferences_of(page: str) -> str:
     """Where the form of the theme leads back to."""
@@ -100,10 +107,13 @@ async def test_a_change_leads_back_to_the_list_with_its_filter(local: Harness, h
     fields = {**form_fields(page, "/chains/selected"), "id": id, "action": "delete"}
     confirm = await read(web, "/chains/selected", **fields)
     assert 'href="/chains?status=failed&amp;type=anything">Back' in confirm
-    for place in ("//evil.test/", "https://evil.test/"):
-        assert 'href="/">Back' in await read(web, "/chains/selected", **{**fields, "next": place})
+    for place in OTHER_PLACES:
+        assert 'href="/">Back' in await read(web, "/chains/selected", **{**fields, "next": place}), place
     answer = await web.post("/chains/selected", data=form_fields(confirm, "/chains/selected"))
     assert answer.headers["location"] == "/chains?status=failed&type=anything&notice=selected-delete"
+    for place, there in (("/%09/[x", "/%09/[x"), ("/chains?error=..", "/chains?error=.."), ("/\t/[x", "/")):
+        answer = await web.post("/preferences", data={"theme": "dark", "next": place})
+        assert (answer.status_code, answer.headers["location"]) == (303, there)
 
     names = ("nightly", "hourly")
     await local.client.put_schedules([RecurringSchedule(name, number, 1, cron="0 3 * * *") for name in names])

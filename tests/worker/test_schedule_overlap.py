@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -51,7 +52,7 @@ async def harness(state: StateAdapter) -> AsyncIterator[Harness]:
 
 def far(**more: Any) -> RecurringSchedule:
     """A schedule that does not tick while a test runs."""
-    return RecurringSchedule("far", number, 1, every=FAR, **more)
+    return RecurringSchedule("far", number, 1, **{"every": FAR, **more})
 
 
 async def make_due(harness: Harness) -> datetime:
@@ -287,7 +288,10 @@ async def test_run_now_with_one_moment_starts_one_chain(harness: Harness) -> Non
     for overlap in Overlap:
         await harness.client.put_schedules([far(overlap=overlap)])
         chains = [await harness.client.run_schedule("far", at=moment) for _ in range(2)]
-        assert [chain and chain.id for chain in chains] == ["far@2030-01-02T03:04:05Z"] * 2
+        assert [chain and (chain.id, chain.deduplicated) for chain in chains] == [
+            ("far@2030-01-02T03:04:05Z", False),
+            ("far@2030-01-02T03:04:05Z", True),
+        ]
         assert (await harness.client.get_chain("far@2030-01-02T03:04:05Z")).status is ChainStatus.OPEN
         other = await harness.client.run_schedule("far", at=moment + DAY)
         assert (other is None) == (overlap is Overlap.SKIP)
@@ -299,6 +303,41 @@ async def test_run_now_with_one_moment_starts_one_chain(harness: Harness) -> Non
         await harness.client.delete_chains([chain.id for chain in listed.items])
     with pytest.raises(ConfigurationError, match="at must be a datetime with a time zone"):
         await harness.client.run_schedule("far", at=datetime(2030, 1, 2))
+
+
+async def test_run_now_takes_no_tick(harness: Harness) -> None:
+    """Its chain would be that of the tick, which has another due time, and would get no other."""
+    await harness.client.put_schedules([far(cron="0 3 * * *", time_zone="Asia/Tokyo", every=None, jitter=600)])
+    tick = datetime(2030, 1, 2, 18, tzinfo=UTC)
+    for moment in (tick, tick.astimezone(ZoneInfo("America/New_York"))):
+        with pytest.raises(
+            ConfigurationError, match=r"no tick of .*'far', got 2030-01-02T18:00:00\+00:00: call backfill"
+        ):
+            await harness.client.run_schedule("far", at=moment)
+    assert not (await harness.client.list_chains()).items
+    for moment in (
+        tick + timedelta(microseconds=1),
+        datetime.max.replace(tzinfo=UTC),
+        datetime.min.replace(tzinfo=UTC),
+    ):
+        chain = await harness.client.run_schedule("far", at=moment)
+        assert chain is not None
+        assert (chain.id, chain.deduplicated) == (tick_id("far", moment), False)
+
+
+async def test_moments_outside_of_the_calendar_are_refused(harness: Harness) -> None:
+    await harness.client.put_schedules([far()])
+    latest = datetime.max.replace(tzinfo=ZoneInfo("America/New_York"))
+    earliest = datetime.min.replace(tzinfo=ZoneInfo("Asia/Tokyo"))
+    for moment in (latest, earliest):
+        with pytest.raises(ConfigurationError, match="at must be between the years 1 and 9999"):
+            await harness.client.run_schedule("far", at=moment)
+    with pytest.raises(ConfigurationError, match="since must be between the years 1 and 9999"):
+        await harness.client.backfill_schedule("far", since=earliest, before=datetime.now(UTC))
+    with pytest.raises(ConfigurationError, match="at most 1,000 ticks"):
+        await harness.client.backfill_schedule(
+            "far", since=datetime.min.replace(tzinfo=UTC), before=datetime(2000, 1, 1, tzinfo=UTC)
+        )
 
 
 async def test_run_now_while_a_chain_is_open(harness: Harness) -> None:

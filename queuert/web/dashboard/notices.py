@@ -19,6 +19,8 @@ NOTICES = {
     "schedule-paused": "The schedule is paused.",
     "schedule-resumed": "The schedule is resumed.",
     "schedule-run": "The schedule was run now.",
+    "schedule-run-before": "This form has started this chain already, and starts no second one: read the page of the "
+    "schedules again to run it once more.",
     "schedule-deleted": "The schedule was deleted. A worker whose code has it stores it again when it starts.",
     "webhook-enabled": "The webhook is enabled. It gets what happens from now on.",
     "webhook-disabled": "The webhook is disabled.",

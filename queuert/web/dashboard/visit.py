@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LOCAL = re.compile(r"/(?![/\\])[^\\\x00-\x20\x7f]*")
+"""A path of one site. Browsers leave out tabs and newlines, and take a backslash for a slash: both may hide a host."""
+
 _MAX_KEPT = 200
 """The most reads that are kept for others: of those that are not too old for anybody."""
 
@@ -40,6 +44,7 @@ class Part(StrEnum):
     RUNNING = "running jobs"
     ACTIVITY = "what workers did"
     SCHEDULES = "schedules"
+    WEBHOOKS = "webhooks"
     FAILURES = "failed chains"
     EVENTS = "events"
     EXPLANATION = "why it is open"
@@ -222,7 +227,9 @@ class Visit:
 
 
 def local_place(place: str | None) -> str:
-    """Return a path of this application; the first page for anything else."""
-    if not place or not place.startswith("/") or place.startswith(("//", "/\\")) or urlsplit(place).netloc:
+    """Return a path of this application, with its query; the first page for anything else."""
+    if place is None or not _LOCAL.fullmatch(place):
         return "/"
-    return place
+    # Browsers go up for these, also where they are escaped: out of the application.
+    segments = unquote(re.split(r"[?#]", place, maxsplit=1)[0]).split("/")
+    return "/" if {".", ".."} & set(segments) else place

@@ -38,7 +38,11 @@ async def schedules(visit: Visit) -> Response:
     if "name" in given:
         exact = [one for one in found if one.name == given["name"]]
         found = exact or [one for one in found if named(given["name"], one.name)]
-    rows = [(one, in_words(one), _next_ticks(visit, one), _is_late(visit, one)) for one in found[:MOST_ROWS]]
+    rows = [
+        # The moment at which a form was made is no tick: that one has a chain of its own.
+        (one, in_words(one), _next_ticks(visit, one), _is_late(visit, one), one.spec.beside(visit.now))
+        for one in found[:MOST_ROWS]
+    ]
     return visit.render("schedules.html", rows=rows, given=given, types=known, count=len(found))
 
 
@@ -108,7 +112,8 @@ async def run(visit: Visit) -> Response:
     started = await visit.client.run_schedule(visit.wanted("name"), at=at)
     if started is None:
         raise Problem(409, "overlap", "the schedule's last chain is open, and its overlap policy starts no other")
-    return visit.go("/chain", id=started.id, notice="schedule-run")
+    notice = "schedule-run-before" if started.deduplicated else "schedule-run"
+    return visit.go("/chain", id=started.id, notice=notice)
 
 
 async def confirm_delete(visit: Visit) -> Response:
