@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
-from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -203,22 +202,25 @@ def refuse_other_sites(request: Request, *, form: bool = False) -> None:
     """Refuse what a page of another site makes a browser send, with the cookies of this one.
 
     Browsers tell the site of a page in ``Sec-Fetch-Site``, older ones only its ``Origin``. Programs send neither, which
-    is refused for a ``form``. No browser sends a bearer token by itself.
+    is refused for a ``form`` without a bearer token. No browser sends such a token by itself, but a proxy may add it to
+    the forms that it passes on: what they say of their site counts with a token, too.
 
     Raises:
         Problem: 403, it comes from another site, or a form does not say from which.
     """
-    if request.headers.get("authorization", "").lower().startswith("bearer "):
-        return
+    bearer = request.headers.get("authorization", "").lower().startswith("bearer ")
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if bearer and (not form or (site is None and origin is None)):
+        return
     if form and site is None and origin is None:
         raise Problem(
             403,
             "no-origin",
             "a form must say from which site it is: send Origin or Sec-Fetch-Site, as browsers do, or a bearer token",
         )
-    same = (
-        site == "same-origin" if site is not None else origin is None or urlsplit(origin).netloc == request.url.netloc
-    )
+    if site is not None:
+        same = site == "same-origin"
+    else:
+        same = origin is None or origin.partition("://")[2] == request.url.netloc
     if not same:
         raise Problem(403, "other-site", "a page of another site must not send this request: send it from this site")

@@ -55,6 +55,25 @@ def test_a_form_is_sent_once_and_again_after_a_return(visit: Visit, shop: Shop) 
     expect(page.locator("td.forms button").first).to_be_enabled()
 
 
+def test_a_form_whose_request_was_stopped_can_be_sent_again(visit: Visit, shop: Shop) -> None:
+    shop.run(shop.client.put_schedules([RecurringSchedule("stopped", nightly_report, "all", cron="0 0 1 1 *")]))
+    visitor = visit()
+    visitor.page.clock.install()
+    page = visitor.open("/schedules?name=stopped")
+    # An answer without a page: the browser stays where it is.
+    page.route("**/schedules/pause", lambda route: route.fulfill(status=204))
+    button = page.get_by_role("button", name="Pause stopped")
+    with page.expect_response("**/schedules/pause"):
+        button.click()
+    page.clock.run_for(100)
+    expect(button).to_be_disabled()
+    page.clock.run_for(10_000)
+    expect(button).to_be_enabled()
+    page.unroute("**/schedules/pause")
+    button.click()
+    expect(page.get_by_role("status").filter(has_text="The schedule is paused")).to_be_visible()
+
+
 def test_what_was_done_is_not_in_the_address(visit: Visit, shop: Shop) -> None:
     [id] = shop.start(NewChain(restock, "nothing"))
     shop.run(shop.client.cancel_chain(id))
@@ -101,6 +120,12 @@ def test_the_values_of_a_chart_are_read_with_keys(visit: Visit) -> None:
     values.locator("summary").focus()
     page.keyboard.press("Enter")
     expect(values.get_by_role("table")).to_contain_text("failed or retried")
+    # A new value changes nothing of what stands where.
+    assert page.evaluate("""() => {
+      const region = $("[data-region=rates]"), before = shape(region);
+      $(".values tbody tr", region).remove();
+      return shape(region) === before;
+    }""")
 
 
 CONTRAST = """
@@ -127,7 +152,7 @@ def test_the_border_of_a_field_is_seen(visit: Visit, theme: str) -> None:
     assert min(page.locator("input[name=since]").evaluate(CONTRAST)) >= 3
 
 
-def test_paper_is_white(visit: Visit) -> None:
+def test_paper_is_light(visit: Visit) -> None:
     page = visit(color_scheme="dark").open("/")
     dark = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(dark) == "rgb(13, 15, 19)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from queuert import NewChain
 from queuert.state.webhooks import NewWebhookAttempt
@@ -58,6 +58,26 @@ def test_a_list_says_how_many_are_new_and_moves_nothing(visit: Visit, shop: Shop
     expect(page.locator("tr[data-row]")).to_have_count(len(before) + 2)
     assert row_ids(page)[:2] == [f"row-{id}" for id in reversed(new)]
     expect(page.locator(".new-rows")).to_have_count(0)
+
+
+def test_what_happens_before_the_stream_is_open_is_shown(visit: Visit, shop: Shop) -> None:
+    start(shop)
+    visitor = visit()
+    # The page is not read again after a while.
+    visitor.page.add_init_script("""
+        const set = window.setTimeout;
+        window.setTimeout = (call, after, ...more) => after >= 5000 ? 0 : set(call, after, ...more);""")
+    new: list[str] = []
+
+    def start_before(route: Route) -> None:
+        if not new:
+            new.extend(start(shop))
+        route.continue_()
+
+    visitor.page.route("**/live", start_before)
+    page = live(visitor, LIST)
+    expect(page.get_by_role("button", name="1 new")).to_be_visible()
+    delete_all(shop)
 
 
 def test_the_link_to_older_rows_follows_the_list(visit: Visit, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

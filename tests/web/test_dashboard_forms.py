@@ -17,6 +17,7 @@ from queuert.state.adapter import Capability
 from queuert.state.types import TypeCount
 from queuert.web import FULL_ACCESS, READ_ACCESS, Access, Action, bearer_tokens
 from queuert.web.dashboard import DashboardApp
+from queuert.web.dashboard import charts as charts_module
 from queuert.web.dashboard import live as live_module
 from queuert.web.dashboard.pages import chains as chains_page
 from queuert.web.dashboard.pages import workers as workers_page
@@ -57,8 +58,17 @@ async def test_a_form_says_from_which_site_it_is(local: Harness, http: Http) -> 
         answer = await web.post(path, data=form)
         assert (answer.status_code, "from which site" in answer.text) == (403, True), path
     assert (await chain.refresh()).status is ChainStatus.OPEN
-    # No browser adds a bearer token by itself, and each says one of these.
-    for headers in ({"Authorization": f"Bearer {TOKEN}"}, {"Sec-Fetch-Site": "same-origin"}):
+    # No browser adds a bearer token by itself, but a proxy may.
+    token = {"Authorization": f"Bearer {TOKEN}"}
+    for said in (
+        {"Origin": "https://evil.test"}, {"Origin": "null"}, {"Origin": "http://[x"}, {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "cross-site", "Origin": "http://queue.test"},
+    ):  # fmt: skip
+        for headers in (said, {**said, **token}):
+            answer = await web.post("/chain/cancel", data={"id": chain.id}, headers=headers)
+            assert (answer.status_code, "of another site" in answer.text) == (403, True), headers
+    assert (await chain.refresh()).status is ChainStatus.OPEN
+    for headers in (token, {"Sec-Fetch-Site": "same-origin"}, {**token, "Origin": "http://queue.test"}):
         assert (await web.post("/chain/cancel", data={"id": chain.id}, headers=headers)).status_code == 303
 
 
@@ -82,6 +92,7 @@ async def test_who_only_reads_is_shown_how_to_get_more(local: Harness, http: Htt
 async def test_a_page_that_answers_a_form_has_an_address_to_go_back_to(local: Harness, http: Http) -> None:
     """The theme can be switched there, too: a form is sent to an address that may be no page."""
     chain = await local.client.start_chain(number, 1, run_at=after(hours=1))
+    hook = (await local.client.create_webhook("https://crm.example/hook")).webhook
     web = http(dashboard(local))
     for path, form, place in (
         ("/chain/change", {"id": chain.id, "priority": "high"}, f"/chain/change?id={chain.id}"),
@@ -90,6 +101,8 @@ async def test_a_page_that_answers_a_form_has_an_address_to_go_back_to(local: Ha
         ("/chains/selected", {"id": chain.id, "action": "retry"}, f"/chains/selected?id={chain.id}&action=retry"),
         ("/chain/retry", {"id": chain.id}, f"/chain?id={chain.id}"),
         ("/schedules/run", {"name": "no&ne"}, "/schedules?name=no%26ne"),
+        ("/types/event-level", {"type": "number", "level": "loud"}, "/type?name=number"),
+        ("/webhooks/replay", {"id": hook.id, "delivery": "none"}, f"/webhook?id={hook.id}"),
     ):  # fmt: skip
         answer = await web.post(path, data=form)
         assert answer.status_code >= 400
@@ -334,6 +347,21 @@ async def test_the_values_of_charts_are_in_a_table(harness: Harness, http: Http)
     assert re.search(r"<td>\d{4}-\d\d-\d\d \d\d:\d\d UTC</td><td>0 finished, 1 failed or retried</td>", page), page
     ids = re.findall(r'\sid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
+
+
+async def test_the_values_of_a_timeline_are_bounded(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fail_jobs(local, 1)
+    [chain] = (await local.client.list_chains()).items
+    web = http(dashboard(local))
+    page = await read(web, "/job", id=chain.id)
+    shown = len(re.findall(r'<tr id="value-job-', page))
+    assert (shown > 1, "These are the last" in page) == (True, False)
+    monkeypatch.setattr(charts_module, "MOST_VALUES", shown - 1)
+    page = await read(web, "/job", id=chain.id)
+    assert len(re.findall(r'<tr id="value-job-', page)) == shown - 1
+    assert f"These are the last {shown - 1} of {shown}." in page
 
 
 # --- refreshing -------------------------------------------------------------------------------------------------------

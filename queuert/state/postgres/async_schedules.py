@@ -86,7 +86,9 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
             if held is not None:
                 return None if held is Overlap.CANCEL else []
             started = await self._start_ticks(connection, jobs)
-            await fetch(connection, self._sql.set_last_chain, {"name": name, "last_chain_id": started[-1].id})
+            # A call that is repeated leaves the schedule as it is.
+            if last := schedule_rows.last_new(started):
+                await fetch(connection, self._sql.set_last_chain, {"name": name, "last_chain_id": last})
             return started
 
     async def _overlap(

@@ -56,8 +56,12 @@ def due(rows: Sequence[Row], limit: int) -> DueSchedules:
 def advance(name: str, next_at: datetime | None, jobs: Sequence[NewJob], started: Sequence[StartedJob]) -> Parameters:
     """Return the parameters of ``advance_schedule``."""
     last_at = max((tick_of(job.id) for job in jobs), default=None)
-    new = [one.id for one in started if not one.existing]
-    return {"name": name, "next_at": next_at, "last_at": last_at, "last_chain_id": new[-1] if new else None}
+    return {"name": name, "next_at": next_at, "last_at": last_at, "last_chain_id": last_new(started)}
+
+
+def last_new(started: Sequence[StartedJob]) -> str | None:
+    """Return the last of these chains that did not exist; None if all did."""
+    return next((one.id for one in reversed(started) if not one.existing), None)
 
 
 def existing(rows: Sequence[Row]) -> dict[str, StartedJob]:

@@ -87,7 +87,9 @@ class PostgresSchedules(PostgresBase):
             if held is not None:
                 return None if held is Overlap.CANCEL else []
             started = self._start_ticks(connection, jobs)
-            fetch(connection, self._sql.set_last_chain, {"name": name, "last_chain_id": started[-1].id})
+            # A call that is repeated leaves the schedule as it is.
+            if last := schedule_rows.last_new(started):
+                fetch(connection, self._sql.set_last_chain, {"name": name, "last_chain_id": last})
             return started
 
     def _overlap(

@@ -89,10 +89,7 @@ def fire(
     times = {"next_at": next_at, "last_at": last}
     params = {what: None if moment is None else rows.microseconds(moment) for what, moment in times.items()}
     execute(connection, "advance_schedule", name=name, **params)
-    started = _start(connection, fired)
-    if new := [one.id for one in started if not one.existing]:
-        execute(connection, "set_last_chain", name=name, last_chain_id=new[-1])
-    return started
+    return _start_as_last(connection, name, fired)
 
 
 def run_now(connection: Connection, name: str, jobs: Sequence[NewJob], *, overlap: bool) -> list[StartedJob] | None:
@@ -108,8 +105,14 @@ def run_now(connection: Connection, name: str, jobs: Sequence[NewJob], *, overla
     held = _overlap(connection, policy, last_chain_id, jobs)
     if held is not None:
         return None if held is Overlap.CANCEL else []
+    return _start_as_last(connection, name, jobs)
+
+
+def _start_as_last(connection: Connection, name: str, jobs: Sequence[NewJob]) -> list[StartedJob]:
+    """Start chains; the last of them that did not exist is the one that the schedule started last."""
     started = _start(connection, jobs)
-    execute(connection, "set_last_chain", name=name, last_chain_id=started[-1].id)
+    if new := [one.id for one in started if not one.existing]:
+        execute(connection, "set_last_chain", name=name, last_chain_id=new[-1])
     return started
 
 

@@ -85,6 +85,9 @@ _NO_FORM: ImmutableMultiDict[str, str] = ImmutableMultiDict()
 _QUESTIONS = {page.path: page for page in PAGES if page.method == "GET"}
 """The pages with the forms of changes, which are at the paths that the forms are sent to."""
 
+_OF_ONE = {"/types": ("/type", "type", "name"), "/webhooks": ("/webhook", "id", "id")}
+"""The page of one, where forms below a list lead back to, and how forms and addresses call what names it."""
+
 _IN_ADDRESSES = ("id", "name", "type", "action", "status", "attribute", "since", "before", "error", "next")
 """The fields of forms that addresses of pages have as well; the others are what somebody has typed."""
 
@@ -455,6 +458,9 @@ def _place(request: Request, form: ImmutableMultiDict[str, str] = _NO_FORM) -> s
         given += [(name, value) for name, value in form.multi_items() if name in _IN_ADDRESSES]
         while path not in _QUESTIONS:
             path = path.rpartition("/")[0] or "/"
+        page, field, parameter = _OF_ONE.get(path, (path, "", ""))
+        if field in form:
+            path, given = page, [(parameter, form[field])]
     query = f"?{urlencode(given)}" if given else ""
     return f"{f'/@{database}' if database else ''}{path}{query}"
 

@@ -381,11 +381,18 @@ class Gantt:
     """When each job waited and ran, one below the other."""
 
     rows: Sequence[GanttRow]
+    values: Sequence[tuple[str, str, str]]
+    """What the bars say, of at most :data:`MOST_VALUES`: an id, the type of the job, and a text."""
+    bars: int
+    """How many bars there are."""
     begin: datetime
     seconds: float
     ticks: Sequence[tuple[float, str]]
     """Places from 0 to 1000, and the seconds since the begin."""
 
+
+MOST_VALUES = 200
+"""The most bars of a timeline whose values are in a table."""
 
 WAITING = (JobStatus.BLOCKED, JobStatus.SCHEDULED, JobStatus.READY)
 _WAITS = ("waiting", *map(str, WAITING))
@@ -431,4 +438,10 @@ def gantt(jobs: Sequence[Job], now: datetime, zone: tzinfo, *, errors: bool) -> 
         # An attempt may be too short to be seen beside hours of waiting: it is drawn on top.
         rows.append(GanttRow(job, sorted(bars, key=lambda one: one.kind not in _WAITS)))
     ticks = [(_r(WIDTH * part / 4), "0" if not part else f"+{formats.brief(seconds * part / 4)}") for part in range(5)]
-    return Gantt(rows, begin, seconds, ticks)
+    values = [
+        (f"{place}-{number}", row.job.type, bar.title.replace("\n", ", "))
+        for place, row in enumerate(rows)
+        for number, bar in enumerate(row.bars)
+    ]
+    # The newest jobs are the last.
+    return Gantt(rows, values[-MOST_VALUES:], len(values), begin, seconds, ticks)

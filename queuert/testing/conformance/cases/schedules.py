@@ -521,6 +521,23 @@ async def run_out_of_turn_while_open(stores: Stores) -> None:
 
 
 @case()
+async def run_again_out_of_turn(stores: Stores) -> None:
+    """A chain that exists is not the one that the schedule started last, unless it is."""
+    store = await stores.open()
+    for overlap in Overlap:
+        await store.put_schedules([_schedule(overlap=overlap)])
+        tick = _LONG_AGO + (len(overlap.value) * 100) * _DAY
+        [first] = await store.run_schedule("daily", [_job(tick)], overlap=False) or []
+        await store.cancel_chains([first.id], reason="test")
+        [second] = await store.run_schedule("daily", [_job(tick + _DAY)], overlap=False) or []
+        for again in (tick, tick + _DAY):
+            [found] = await store.run_schedule("daily", [_job(again)], overlap=False) or []
+            assert (found.id, found.existing) == (tick_id("daily", again), True)
+            assert (await _listed(store)).last_chain_id == second.id
+        await store.delete_schedules(["daily"])
+
+
+@case()
 async def one_of_many_at_once(stores: Stores) -> None:
     """With SKIP, of eight stores that run a schedule at once, one starts a chain."""
     several = await stores.open_many(8)

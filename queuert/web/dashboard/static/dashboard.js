@@ -62,20 +62,24 @@ document.addEventListener("click", async (event) => {
 
 // --- forms: each is sent once, however often its button is clicked ---
 
-const sent = new Set();
+// If no other page has come after so long, the request was stopped, or its answer is none.
+const ANSWERED = 10000;
+const sent = new Map();
+const forget = (form) => {
+  clearTimeout(sent.get(form));
+  sent.delete(form);
+  for (const button of $$("button", form)) button.disabled = false;
+};
 document.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.method !== "post") return;
   if (sent.has(form)) return event.preventDefault();
-  sent.add(form);
+  sent.set(form, setTimeout(() => forget(form), ANSWERED));
   // Later: a button that is disabled already would not be sent.
-  setTimeout(() => $$("button", form).forEach((button) => (button.disabled = true)));
+  setTimeout(() => sent.has(form) && $$("button", form).forEach((button) => (button.disabled = true)));
 });
 // A page that comes back by the history has its forms again.
-addEventListener("pageshow", () => {
-  for (const form of sent) for (const button of $$("button", form)) button.disabled = false;
-  sent.clear();
-});
+addEventListener("pageshow", () => [...sent.keys()].forEach(forget));
 
 // What a change has done is said once, and not again when the page is read again or its address is sent to somebody.
 const address = new URL(location.href);
@@ -120,8 +124,6 @@ let pause = SHORTEST;
 let streamPause = SHORTEST;
 let reading = false;
 let readAt = -SECOND;
-// Whether the stream was lost, and nobody knows what was missed.
-let lost = false;
 let failed = "";
 
 const paused = () => !mode || sessionStorage.getItem(PAUSED) === "yes";
@@ -167,9 +169,11 @@ const keep = {
 
 const rows = (region) => $$("[data-row]", region);
 
-// What stands where: rows by their ids, buttons by their words, other parts by the first link in them.
+// What stands where: rows by their ids, buttons by their words, other parts by the first link in them. Not the values of
+// charts, which go on as their pictures do.
 const shape = (region) =>
   $$("tr, p, li, .name, .node, h2, button, a.button", region)
+    .filter((one) => !one.closest(".values"))
     .map((one) => {
       const words = one.matches("button, a.button") && one.textContent;
       const link = one.getAttribute("href") ?? $("a[href]", one)?.getAttribute("href");
@@ -316,7 +320,6 @@ const stop = () => {
   clearTimeout(nextStream);
   clearTimeout(nextAgain);
   nextRead = nextStream = nextAgain = null;
-  lost = false;
 };
 
 const listen = () => {
@@ -329,13 +332,12 @@ const listen = () => {
     streamPause = SHORTEST;
     tellState();
     plan();
-    if (lost) read();
-    lost = false;
+    // Nobody knows what has happened since the page was read, or since the stream was lost.
+    read();
   });
   opening.addEventListener("changed", read);
   opening.onerror = () => {
     if (source !== opening) return;
-    lost = true;
     if (opening.readyState === EventSource.CLOSED) {
       // The answer was no stream, such as the error of a proxy: the browser does not try again by itself.
       source = null;
