@@ -72,13 +72,14 @@ def measure(dsn: str, limit: int, rounds: int, keys: int) -> tuple[float, float]
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("SET jit = off; SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan")
         plain_names = _prepare(connection, "plain", _SQL.claim, {})
-        fair_statement = _SQL.claim_next_key if limit == 1 else _SQL.claim_fair
+        # As a store claims where there are more keys than jobs wanted.
+        fair_statement = _SQL.claim_next_key if limit == 1 else _SQL.claim_next_keys
         fair_names = _prepare(connection, "fair", fair_statement, {})
         plain, turns = [], []
         for number in range(rounds + 20):
             cursor = f"key{(number * 7919) % keys:05d}"
             plain.append(_seconds(connection, "plain", plain_names, claiming.claim(request)))
-            values = (claiming.claim_next_key if limit == 1 else claiming.claim_fair)(fair, {"work": cursor})
+            values = (claiming.claim_next_key if limit == 1 else claiming.claim_next_keys)(fair, {"work": cursor})
             turns.append(_seconds(connection, "fair", fair_names, values))
         return median(plain[20:]), median(turns[20:])
 

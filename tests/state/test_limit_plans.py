@@ -171,6 +171,16 @@ def test_claim_next_key(explained: Callable[..., Plan], cursor: str) -> None:
     assert plan.indexes() & {"job_limit_ready", "job_limit_free"}
 
 
+@pytest.mark.parametrize("cursor", ["", "key0300", "key0500-busy", "zzz"])
+def test_claim_next_keys(explained: Callable[..., Plan], cursor: str) -> None:
+    """An entry of each key that is visited, as many as jobs are wanted and one more, and what is claimed."""
+    request = replace(CLAIM, leases={"work": 60.0}, limits={"work": Limits(fair=True)})
+    plan = explained(SQL.claim_next_keys, claiming.claim_next_keys(request, {"work": cursor}))
+    # 50 scheduled jobs become ready.
+    check(plan, rows=LIMIT + 1 + 3 * LIMIT + 3 * 50)
+    assert "job_limit_ready" in plan.indexes()
+
+
 def test_claim_fair_of_few_keys(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:
     """Where there are fewer keys than jobs wanted, at most two more for each job are read."""
     with connection.transaction(force_rollback=True):
@@ -199,12 +209,12 @@ def test_prune_rate_window(explained: Callable[..., Plan]) -> None:
 
 def test_claims_return_the_same_columns() -> None:
     """Rows of all claims are decoded by one function."""
-    claims = (SQL.claim, SQL.claim_admitted, SQL.claim_fair, SQL.claim_next_key)
+    claims = (SQL.claim, SQL.claim_admitted, SQL.claim_fair, SQL.claim_next_key, SQL.claim_next_keys)
     columns = [one.rsplit(b"SELECT id, type", 1)[1].split(b"FROM")[0].replace(b",", b" ").split() for one in claims]
     # What each says besides comes last.
     shared = columns[0].index(b"packed") + 1
     assert all(one[:shared] == columns[0][:shared] for one in columns)
-    assert columns[2] == columns[3]
+    assert columns[2] == columns[3] == columns[4]
 
 
 def test_pauses_cost_nothing(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:

@@ -281,6 +281,8 @@ class FairClaim:
     """The last key of each type of which a job was claimed."""
     walked: Mapping[str, str]
     """The last key of each type that was visited."""
+    keys: Mapping[str, int]
+    """The number of keys of each type that were visited and had jobs: all, if there are no more than jobs wanted."""
 
 
 def claim_fair(
@@ -315,15 +317,29 @@ def claim_next_key(request: ClaimRequest, cursors: Mapping[str, str]) -> Paramet
     }
 
 
+def claim_next_keys(
+    request: ClaimRequest, cursors: Mapping[str, str], *, expansion: float = 1.0, space: Space | None = None
+) -> Parameters:
+    """Return the parameters of ``claim_next_keys``, for a request of several jobs of one type."""
+    return {
+        **claim_next_key(request, cursors),
+        "promoted": max(_AT_LEAST, request.limit),
+        "limit": request.limit,
+        "max_bytes": request.max_bytes if space is None else space.left,
+        "expansion": expansion,
+    }
+
+
 def fair_claim(found: Sequence[Row], claimed: int) -> FairClaim:
-    """Decode what the rows of ``claim_fair`` or ``claim_next_key`` say of the claim as a whole."""
+    """Decode what the rows of ``claim_fair`` and of the claims of one type say of the claim as a whole."""
     chosen, promoted, cut, keys = found[0][SUMMARY : SUMMARY + 4]
     rows = json.loads(keys) if keys else []
     return FairClaim(
         incomplete=not cut and (chosen > claimed or promoted > 0),
         cut=cut,
-        claimed={type: last for type, last, _ in rows if last is not None},
-        walked={type: last for type, _, last in rows if last is not None},
+        claimed={type: last for type, last, _, _ in rows if last is not None},
+        walked={type: last for type, _, last, _ in rows if last is not None},
+        keys={type: keys for type, _, _, keys in rows},
     )
 
 

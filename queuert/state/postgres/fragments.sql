@@ -301,3 +301,47 @@ fitting AS (
         WHERE {logs_all}
     ) AS entry
     GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)
+
+-- name: key_walk
+-- A clause of the claims whose keys take turns: the best job of each key, for the types of `wanted` that have a cursor.
+walk AS (
+    SELECT type, position, cursor, cursor COLLATE "C" AS key, 1 AS round, 0 AS visited, NULL::tid AS tid, NULL::int AS rank,
+        NULL::timestamptz AS scheduled_at
+    FROM wanted WHERE cursor IS NOT NULL
+    UNION ALL
+    SELECT walk.type, walk.position, walk.cursor, next.key, next.round, walk.visited + 1, next.tid, next.rank, next.scheduled_at
+    FROM walk
+    CROSS JOIN LATERAL (
+        (SELECT limit_key AS key, walk.round, job.ctid AS tid, {rank} AS rank, scheduled_at
+         FROM {schema}.job
+         WHERE job.type = walk.type AND status = 'ready' AND limit_key > walk.key
+         ORDER BY limit_key, {rank}, scheduled_at LIMIT 1)
+        UNION ALL
+        (SELECT '', 2, free.*
+         FROM (VALUES (1)) AS one
+         LEFT JOIN LATERAL (
+             SELECT job.ctid, {rank}, scheduled_at
+             FROM {schema}.job
+             WHERE job.type = walk.type AND status = 'ready' AND limit_key IS NULL
+             ORDER BY {rank}, scheduled_at LIMIT 1
+         ) AS free ON true
+         WHERE walk.round = 1)
+        LIMIT 1
+    ) AS next
+    WHERE walk.visited <= %(limit)s AND (next.round = 1 OR next.key <= walk.cursor)
+)
+
+-- name: promoted_type
+-- A clause of the claims of one type whose keys take turns: its scheduled jobs that have become due become ready.
+promoted AS (
+    UPDATE {schema}.job
+    SET status = 'ready'
+    WHERE ctid = ANY (ARRAY(
+        SELECT job.ctid
+        FROM {schema}.job
+        WHERE job.type || '' = %(type)s AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+            AND NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = %(type)s)
+        ORDER BY scheduled_at LIMIT %(promoted)s FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING id
+)

@@ -90,7 +90,7 @@ CHOICES = (
 
 PREPARED = (
     *("start_one", "start_uniform", "complete", "finish_simple", "finish"),
-    *("claim", "claim_many", "claim_rest", "claim_one_type", "claim_fair", "claim_next_key"),
+    *("claim", "claim_many", "claim_rest", "claim_one_type", "claim_fair", "claim_next_key", "claim_next_keys"),
     "notify_after_commit",
     *("set_short_lock_timeout", "lock_in_order", "release_dependents", "lock_for_attempt", "complete_and_commit"),
     "renew_with_events",

@@ -40,6 +40,9 @@ class PostgresClaiming(PostgresBase):
         walk, and for those whose keys take turns."""
         self._worse_cursors: dict[str, str] = {}
         """The same for claims that begin with worse ranks, so that they come to each key, too."""
+        self._keys: dict[str, int] = {}
+        """The number of keys with ready jobs of types whose keys take turns, or less, as a claim last saw it. While it
+        is too small for a claim, ``claim_fair`` comes first, which counts them again."""
         self._bounds = ClaimCursors()
         self._limits_held_until = 0.0
         self._expansion = Expansion()
@@ -112,13 +115,13 @@ class PostgresClaiming(PostgresBase):
         jobs: list[ClaimedJob] = []
         for _ in range(_ADMISSIONS):
             rest = replace(request, limit=request.limit - len(jobs))
-            if rest.limit == 1 and len(rest.leases) == 1 and rest.after_rank is None and not space.begun:
-                params = claiming.claim_next_key(rest, cursors)
-                statement = self._sql.prepared["claim_next_key"]
-            else:
+            found = None
+            if len(rest.leases) == 1 and rest.after_rank is None and not space.begun:
+                found = self._claim_next_keys(rest, space)
+            if found is None:
                 params = claiming.claim_fair(rest, cursors, expansion=self._expansion.factor, space=space)
-                statement = self._sql.prepared["claim_fair"]
-            found = self._fetch(statement, params)
+                found = self._fetch(self._sql.prepared["claim_fair"], params)
+                self._keys.update(claiming.fair_claim(found, 0).keys)
             claimed = [row for row in found if row[claiming.ID] is not None]
             self._expansion.note(claimed)
             summary = claiming.fair_claim(found, len(claimed))
@@ -128,6 +131,22 @@ class PostgresClaiming(PostgresBase):
             if not summary.incomplete or len(jobs) >= request.limit or space.full:
                 break
         return jobs
+
+    def _claim_next_keys(self, request: ClaimRequest, space: Space) -> list[Row] | None:
+        """Claim one job of each of the next keys of the only type. None if ``claim_fair`` has to."""
+        if request.limit == 1:
+            params = claiming.claim_next_key(request, self._cursors)
+            return self._fetch(self._sql.prepared["claim_next_key"], params)
+        [type] = request.leases
+        if self._keys.get(type, request.limit) < request.limit:
+            return None
+        params = claiming.claim_next_keys(request, self._cursors, expansion=self._expansion.factor, space=space)
+        found = self._fetch(self._sql.prepared["claim_next_keys"], params)
+        summary = claiming.fair_claim(found, 0)
+        if 0 < summary.keys[type] < request.limit:
+            self._keys.update(summary.keys)
+            return None
+        return None if summary.cut else found
 
     def _claim_limited(self, request: ClaimRequest, space: Space) -> list[Row] | None:
         """Claim jobs that the limits admit, and jobs of the other types. None if the limits stay locked for too

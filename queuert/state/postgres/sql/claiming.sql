@@ -150,7 +150,8 @@ FROM locked_size LEFT JOIN claimed ON true
 -- for the next claim. Jobs that others have locked are skipped.
 --
 -- There is at least one row: it says how many jobs were chosen and how many became ready, whether some were left for
--- their size, and of each type the last key of which a job was claimed, and the last key of the walk.
+-- their size, and of each type the last key of which a job was claimed, the last key of the walk, and how many keys with
+-- jobs it visited.
 WITH RECURSIVE wanted AS MATERIALIZED (
     SELECT type, lease_seconds, CASE WHEN fair THEN cursor END AS cursor, position
     FROM unnest(%(types)s::text[], %(leases)s::float8[], %(fair)s::bool[], %(cursors)s::text[])
@@ -173,32 +174,7 @@ promoted AS (
     ))
     RETURNING id
 ),
-walk AS (
-    SELECT type, position, cursor, cursor COLLATE "C" AS key, 1 AS round, 0 AS visited, NULL::tid AS tid, NULL::int AS rank,
-        NULL::timestamptz AS scheduled_at
-    FROM wanted WHERE cursor IS NOT NULL
-    UNION ALL
-    SELECT walk.type, walk.position, walk.cursor, next.key, next.round, walk.visited + 1, next.tid, next.rank, next.scheduled_at
-    FROM walk
-    CROSS JOIN LATERAL (
-        (SELECT limit_key AS key, walk.round, job.ctid AS tid, {rank} AS rank, scheduled_at
-         FROM {schema}.job
-         WHERE job.type = walk.type AND status = 'ready' AND limit_key > walk.key
-         ORDER BY limit_key, {rank}, scheduled_at LIMIT 1)
-        UNION ALL
-        (SELECT '', 2, free.*
-         FROM (VALUES (1)) AS one
-         LEFT JOIN LATERAL (
-             SELECT job.ctid, {rank}, scheduled_at
-             FROM {schema}.job
-             WHERE job.type = walk.type AND status = 'ready' AND limit_key IS NULL
-             ORDER BY {rank}, scheduled_at LIMIT 1
-         ) AS free ON true
-         WHERE walk.round = 1)
-        LIMIT 1
-    ) AS next
-    WHERE walk.visited <= %(limit)s AND (next.round = 1 OR next.key <= walk.cursor)
-),
+{key_walk},
 visited AS MATERIALIZED (
     SELECT *, count(*) OVER (PARTITION BY position) AS keys FROM walk WHERE tid IS NOT NULL
 ),
@@ -279,6 +255,8 @@ summary AS (
             ORDER BY place DESC LIMIT 1
         ), (
             SELECT key FROM walk WHERE walk.position = wanted.position ORDER BY visited DESC LIMIT 1
+        ), (
+            SELECT count(tid) FROM walk WHERE walk.position = wanted.position
         ))) FROM wanted WHERE cursor IS NOT NULL)::text AS keys
 )
 SELECT {claimed_columns}, summary.*
@@ -291,18 +269,7 @@ FROM summary LEFT JOIN claimed ON true
 WITH wanted AS (
     SELECT %(lease)s::float8 AS lease_seconds
 ),
-promoted AS (
-    UPDATE {schema}.job
-    SET status = 'ready'
-    WHERE ctid = ANY (ARRAY(
-        SELECT job.ctid
-        FROM {schema}.job
-        WHERE job.type || '' = %(type)s AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
-            AND NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = %(type)s)
-        ORDER BY scheduled_at LIMIT %(promoted)s FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING id
-),
+{promoted_type},
 locked AS MATERIALIZED (
     SELECT turn.tid, turn.key
     FROM (
@@ -343,7 +310,50 @@ event AS (
 SELECT {claimed_columns}, summary.*
 FROM (
     SELECT (SELECT count(*) FROM locked)::int AS chosen, (SELECT count(*) FROM promoted)::int AS promoted, false AS cut,
-        (SELECT json_build_array(json_build_array(%(type)s::text, key, key)) FROM locked)::text AS keys
+        (SELECT json_build_array(json_build_array(%(type)s::text, key, key, 1)) FROM locked)::text AS keys
+) AS summary
+LEFT JOIN claimed ON true
+
+-- name: claim_next_keys
+-- Leases the best job of each of as many keys of the one type as jobs are wanted: what `claim_fair` does where there are
+-- so many, without what else it may need. It claims nothing if there are fewer keys, or if the inputs do not fit. A key
+-- whose best job others have locked has had its turn. The rows are those of `claim_fair`; `chosen` is the number of keys
+-- that were found, up to the number that is wanted.
+WITH RECURSIVE wanted AS MATERIALIZED (
+    SELECT %(type)s::text AS type, %(lease)s::float8 AS lease_seconds, %(cursor)s::text AS cursor, 1 AS position
+    WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = %(type)s)
+),
+{promoted_type},
+{key_walk},
+chosen AS MATERIALIZED (
+    SELECT count(*)::int AS keys, array_agg(tid) AS tids, (array_agg(key))[count(*)] AS last
+    FROM (SELECT tid, key FROM walk WHERE tid IS NOT NULL ORDER BY visited LIMIT %(limit)s) AS first
+),
+locked AS MATERIALIZED (
+    SELECT ctid AS tid, {input_bytes} AS bytes
+    FROM {schema}.job
+    WHERE ctid = ANY ((SELECT tids FROM chosen WHERE keys = %(limit)s)::tid[]) FOR UPDATE SKIP LOCKED
+),
+total AS MATERIALIZED (
+    SELECT coalesce(sum(bytes), 0) <= %(max_bytes)s AS fits FROM locked
+),
+claimed AS (
+    UPDATE {schema}.job
+    SET {lease}
+    FROM wanted
+    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked WHERE (SELECT fits FROM total)))
+    RETURNING {claimed_job}
+),
+event AS (
+    {started_events}
+)
+SELECT {claimed_columns}, summary.*
+FROM (
+    SELECT keys AS chosen, (SELECT count(*) FROM promoted)::int AS promoted, NOT fits AS cut,
+        json_build_array(json_build_array(
+            %(type)s::text, CASE WHEN fits AND keys = %(limit)s THEN last END, last, keys
+        ))::text AS keys
+    FROM chosen, total
 ) AS summary
 LEFT JOIN claimed ON true
 

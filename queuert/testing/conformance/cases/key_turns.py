@@ -74,6 +74,42 @@ async def a_claim_of_many_jobs(stores: Stores) -> None:
 
 
 @case()
+async def many_jobs_of_many_keys_in_turn(stores: Stores) -> None:
+    """Claims of several jobs go round as claims of one do, also where keys have more than one job, or none is a key."""
+    store = await stores.open()
+    await _start(store, "aabbccdd..eeff")
+    assert await _claim(store, 0) == []
+    rounds = [Counter(one.input for one in await _claim(store, limit)) for limit in (3, 4, 3, 4)]
+    assert sum(rounds[:2], Counter()) == sum(rounds[2:], Counter()) == Counter(f'"{key}"' for key in "abcd.ef")
+
+
+@case()
+async def many_jobs_by_priority_and_age_within_a_key(stores: Stores) -> None:
+    """And not among keys, if several are claimed as well."""
+    store = await stores.open()
+    ranks = (("a", 5), ("a", 9), ("b", 0), ("c", 3), ("a", 5), ("b", 1), (None, 2), (None, 4))
+    ids = await start(store, *(job(limit_key=key, priority=rank) for key, rank in ranks))
+    assert {one.id for one in await _claim(store, 4)} == {ids[1], ids[3], ids[5], ids[7]}
+    assert {one.id for one in await _claim(store, 2)} | {one.id for one in await _claim(store, 1)} == {
+        ids[0],
+        ids[2],
+        ids[6],
+    }
+    assert [one.id for one in await _claim(store, 2)] == [ids[4]]
+
+
+@case()
+async def keys_that_become_many_and_few(stores: Stores) -> None:
+    """Claims of several jobs take what there is, whether the last claims saw fewer keys or more."""
+    store = await stores.open()
+    for keys in ("aaaa", "abcdefgh", "a", "abcdefgh", "hhhhh", ".", "abcdefghijkl"):
+        assert await _claim(store, 4) == []
+        await _start(store, keys)
+        claimed = [one.input for _ in range((len(keys) + 3) // 4) for one in await _claim(store, 4)]
+        assert Counter(claimed) == Counter(f'"{key}"' for key in keys)
+
+
+@case()
 async def a_new_key_does_not_wait_for_a_backlog(stores: Stores) -> None:
     """One that comes behind three hundred jobs of another is served with the second claim at the latest."""
     store = await stores.open()
@@ -134,6 +170,21 @@ async def scheduled_jobs_have_turns_when_they_are_due(stores: Stores) -> None:
 
 
 @case()
+async def scheduled_jobs_of_several_keys_when_they_are_due(stores: Stores) -> None:
+    """A claim of several jobs takes them as well, of whichever keys."""
+    store = await stores.open()
+    await start(store, *(job(limit_key=key, input=f'"{key}"', run_at=after(seconds=0.01)) for key in "abc"))
+    served: list[str] = []
+
+    async def found() -> bool:
+        served.extend((one.input or "").strip('"') for one in await _claim(store, 2))
+        return len(served) == 3
+
+    await eventually(found)
+    assert sorted(served) == ["a", "b", "c"]
+
+
+@case()
 async def beside_other_types(stores: Stores) -> None:
     """A type whose keys take turns and one without limits both get their share of a claim."""
     store = await stores.open()
@@ -167,6 +218,8 @@ async def bounded_by_the_size_of_inputs(stores: Stores) -> None:
     await start(store, *(job(limit_key=key, id=f"{key}{number}", input=large) for key in "abcd" for number in range(9)))
     claimed = [one.id[0] for _ in range(4) for one in await _claim(store, 4, max_bytes=1500)]
     assert sorted(claimed) == ["a", "b", "c", "d"]
+    claimed = [one.id[0] for _ in range(2) for one in await _claim(store, 4, max_bytes=2500)]
+    assert sorted(claimed) == ["a", "b", "c", "d"]
 
 
 @case()
@@ -175,7 +228,7 @@ async def paused_types_are_left_out(stores: Stores) -> None:
     store = await stores.open()
     await _start(store, "ab")
     await store.pause_job_types(["work"], reason=None)
-    assert await _claim(store) == []
+    assert await _claim(store) == await _claim(store, 2) == []
     await store.resume_job_types(["work"])
     assert len(await _claim(store, 9)) == 2
 
@@ -190,6 +243,18 @@ async def what_others_hold_is_passed_over(stores: Stores) -> None:
         await store.start_jobs([job("waits", blockers=[held])], connection=connection)
         assert sorted(await _keys(other)) == ["a", "b"]
     assert [one.id for one in await _claim(other)] == [held]
+
+
+@case(Capability.ROW_LOCKS, Capability.USER_TRANSACTIONS)
+async def several_jobs_but_for_what_others_hold(stores: Stores) -> None:
+    """A claim of several jobs does not wait for one that is held, and takes no less because of it."""
+    store, other = await stores.open_many(2)
+    [held] = await start(store, job(limit_key="b", priority=1))
+    await _start(store, "abcde")
+    async with stores.user_transaction() as connection:
+        await store.start_jobs([job("waits", blockers=[held])], connection=connection)
+        assert Counter(one.input for one in await _claim(other, 3)) == Counter(['"a"', '"c"', '"d"'])
+    assert held in {one.id for one in await _claim(other, 3)}
 
 
 @case()
