@@ -151,8 +151,8 @@ def test_the_tour_of_all_operations(granted: str, login: LoginOf) -> None:
         for members in (False, True):
             held = store.held_chains([operation.id, "nowhere"], lock_timeout=2.0, members=members, connection=None)
             assert held == ["nowhere"]
-        for limit in (1, 9):
-            store.claim(replace(ask("fair", limit=limit), limits={"fair": Limits(fair=True)}))
+        for limit, after in ((1, None), (9, None), (1, 0)):
+            store.claim(replace(ask("fair", limit=limit), limits={"fair": Limits(fair=True)}, after_rank=after))
         store.start_jobs([job(id="asked")])
         assert store.complete_chains([WorkerlessCompletion("asked", "asked", output="1")])[0].written
         store.start_jobs([job("failing")])

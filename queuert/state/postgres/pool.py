@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
-from types import coroutine
+from types import TracebackType, coroutine
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
@@ -319,6 +319,42 @@ def _steps(begun: Coroutine[Any, Any, None], awaited: object) -> Generator[Any, 
         return
 
 
+class AsyncBorrowed:
+    """A connection that is borrowed for an ``async with`` block.
+
+    Not a generator: each start and claim passes here, and a generator in the traceback of an error leads back to its
+    caller, where contextlib keeps the error; then a lost connection waits for the garbage collector.
+    """
+
+    __slots__ = ("_connection", "_connections")
+
+    def __init__(self, connections: AsyncConnections) -> None:
+        self._connections = connections
+
+    async def __aenter__(self) -> AsyncPooledConnection:
+        connections = self._connections
+        self._connection = connection = await connections._take()
+        connections._watchdog.begin(connection)
+        if not connection.configured:
+            try:
+                await connections._configure(connection)
+            except BaseException as error:
+                await self.__aexit__(type(error), error, error.__traceback__)
+                raise
+        return connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        connections, connection = self._connections, self._connection
+        try:
+            if isinstance(error, Error):
+                raise connections._mapped(connection, error) from error
+        finally:
+            connections._watchdog.end(connection)
+            await connections._release(connection)
+
+
 class AsyncConnections(_Base):
     """A pool of async connections in autocommit mode."""
 
@@ -354,23 +390,9 @@ class AsyncConnections(_Base):
             forget_ended_tasks(pool)
             await pool.close(timeout=1.0)
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncPooledConnection]:
+    def connection(self) -> AsyncBorrowed:
         """Borrow a connection for statements of the store: errors of psycopg are mapped, and waiting is limited."""
-        # This does what raw_connection() and limited() do, in one block, since each start and claim passes here.
-        connection = await self._take()
-        try:
-            self._watchdog.begin(connection)
-            try:
-                if not connection.configured:
-                    await self._configure(connection)
-                yield connection
-            except Error as error:
-                raise self._mapped(connection, error) from error
-            finally:
-                self._watchdog.end(connection)
-        finally:
-            await self._release(connection)
+        return AsyncBorrowed(self)
 
     async def _configure(self, connection: AsyncPooledConnection) -> None:
         cursor = await connection.execute(self._settings_query, self._settings_values(connection))
@@ -447,6 +469,38 @@ class AsyncConnections(_Base):
             yield
 
 
+class Borrowed:
+    """The same for a ``with`` block."""
+
+    __slots__ = ("_connection", "_connections")
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def __enter__(self) -> PooledConnection:
+        connections = self._connections
+        self._connection = connection = connections._take()
+        connections._watchdog.begin(connection)
+        if not connection.configured:
+            try:
+                connections._configure(connection)
+            except BaseException as error:
+                self.__exit__(type(error), error, error.__traceback__)
+                raise
+        return connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        connections, connection = self._connections, self._connection
+        try:
+            if isinstance(error, Error):
+                raise connections._mapped(connection, error) from error
+        finally:
+            connections._watchdog.end(connection)
+            connections._release(connection)
+
+
 class Connections(_Base):
     """A pool of sync connections in autocommit mode."""
 
@@ -479,22 +533,9 @@ class Connections(_Base):
         if pool is not None:
             pool.close(timeout=1.0)
 
-    @contextmanager
-    def connection(self) -> Iterator[PooledConnection]:
+    def connection(self) -> Borrowed:
         """Borrow a connection for statements of the store: errors of psycopg are mapped, and waiting is limited."""
-        connection = self._take()
-        try:
-            self._watchdog.begin(connection)
-            try:
-                if not connection.configured:
-                    self._configure(connection)
-                yield connection
-            except Error as error:
-                raise self._mapped(connection, error) from error
-            finally:
-                self._watchdog.end(connection)
-        finally:
-            self._release(connection)
+        return Borrowed(self)
 
     def _configure(self, connection: PooledConnection) -> None:
         cursor = connection.execute(self._settings_query, self._settings_values(connection))
