@@ -56,7 +56,8 @@ class _Crew:
     """Daemon threads that take calls from one queue, as many as had a call at once, but at most ``most``.
 
     No executor of ``concurrent.futures``: that refuses calls once the main thread has ended, while a worker in another
-    thread still needs its store, to write what its handlers return and to stop.
+    thread still needs its store, to write what its handlers return and to stop. For the same reason the first thread
+    starts before there is a call: from Python 3.12 on, none can be started then.
     """
 
     def __init__(self, name: str, most: int) -> None:
@@ -68,6 +69,8 @@ class _Crew:
         self._count = 0
         self._lock = threading.RLock()
         """Reentrant: while a thread starts, the garbage collector may close coroutines, and these call the store."""
+        self._start_another()
+        self._idle.append(None)
 
     def submit(self, function: Callable[[], _T]) -> Future[_T]:
         """Call it in a thread. A future that is cancelled before a thread takes it is not called."""
@@ -86,9 +89,11 @@ class _Crew:
                 self._count += 1  # First: this may be called again meanwhile, see _lock.
                 try:
                     threading.Thread(target=_serve, args=(self._work, self._idle), name=name, daemon=True).start()
-                except BaseException:
+                except BaseException as error:
                     self._count -= 1
-                    raise
+                    # The interpreter ends, or the system has no more threads: calls wait for those that there are.
+                    if not self._count or not isinstance(error, RuntimeError):
+                        raise
 
     def end(self) -> None:
         """Let the threads end after the calls that wait now."""
@@ -137,10 +142,9 @@ class _Threads:
         return asyncio.wrap_future(self.crew(use).submit(function))
 
     def crew(self, use: _Use) -> _Crew:
-        crew = self._crews.get(use)
-        if crew is None:
-            crew = self._crews[use] = _Crew(f"queuert-store-{use.value}", self._counts[use])
-        return crew
+        if not self._crews:
+            self._crews = {use: _Crew(f"queuert-store-{use.value}", count) for use, count in self._counts.items()}
+        return self._crews[use]
 
     def end(self) -> None:
         crews, self._crews = self._crews, {}

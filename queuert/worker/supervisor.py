@@ -43,8 +43,6 @@ class SupervisedLoop:
         """Set by ``request_stop``: it ends a pause."""
         self._task: asyncio.Task[None] | None = None
         self._failing_since: float | None = None
-        self._others_ran = False
-        """Whether the event loop has come to others since the current step began."""
         self.error: Exception | None = None
         """Why the last step failed; None if it succeeded."""
 
@@ -84,7 +82,6 @@ class SupervisedLoop:
 
     async def _run(self) -> None:
         error_to_report: Exception | None = None
-        event_loop = asyncio.get_running_loop()
         while not self.stopping:
             try:
                 if error_to_report is not None:
@@ -93,26 +90,18 @@ class SupervisedLoop:
                     await self._report_safely(error_to_report)
                     error_to_report = None
                     continue
-                self._others_ran = False
-                event_loop.call_soon(self._note_others)
                 pause = await self._step()
                 self._failing_since = None
                 if self._failures:
                     failures, self._failures = self._failures, 0
                     self.error = None
                     self._observers.emit(LoopRecovered(worker=self._worker, loop=self.name, failures=failures))
-                if pause is not None:
-                    await self.pause(pause)
-                elif not self._others_ran:
-                    # A step may end without having waited for anything, and so may all that follow.
-                    await asyncio.sleep(0)
+                # A step may end without having waited for anything, and so may all that follow: others must run.
+                await (asyncio.sleep(0) if pause is None else self.pause(pause))
             except asyncio.CancelledError:
                 error_to_report = self._unrequested_cancellation()
             except Exception as error:
                 error_to_report = error
-
-    def _note_others(self) -> None:
-        self._others_ran = True
 
     async def _report_safely(self, error: Exception) -> None:
         try:

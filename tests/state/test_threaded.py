@@ -14,7 +14,8 @@ WAIT = 20.0
 
 def test_a_call_while_a_thread_starts_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The garbage collector may run then, and a coroutine that it closes may end a block."""
-    crew = threaded._Crew("test", most=2)
+    crew, release = threaded._Crew("test", most=3), threading.Event()
+    crew.submit(lambda: release.wait(WAIT))  # The thread that there is.
     nested: list[Future[str]] = []
 
     class Starting(threading.Thread):
@@ -33,20 +34,36 @@ def test_a_call_while_a_thread_starts_is_taken(monkeypatch: pytest.MonkeyPatch) 
     caller.start()
     assert outer.result(WAIT) == "outer"
     assert nested[0].result(WAIT) == "nested"
-    assert crew._count == 2
+    assert crew._count == 3
+    release.set()
     crew.end()
 
 
-def test_a_thread_that_cannot_start_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = threaded._Crew("test", most=1)
+class Refused(threading.Thread):
+    """A thread that the system, or an interpreter that ends, does not start."""
 
-    class Refused(threading.Thread):
-        def start(self) -> None:
-            raise RuntimeError("can't start new thread")
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
 
+
+def test_a_call_waits_for_another_thread_if_none_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the one that could not start takes no place."""
+    crew, release = threaded._Crew("test", most=2), threading.Event()
+    first = crew.submit(lambda: release.wait(WAIT))
     with monkeypatch.context() as patched:
         patched.setattr(threading, "Thread", Refused)
-        with pytest.raises(RuntimeError):
-            crew.submit(lambda: "refused")
-    assert crew.submit(lambda: "taken").result(WAIT) == "taken"
+        waits = crew.submit(lambda: "taken")
+    assert not waits.done()
+    other = crew.submit(lambda: "another thread")
+    assert other.result(WAIT) == "another thread"
+    assert waits.result(WAIT) == "taken"
+    assert crew._count == 2
+    release.set()
+    assert first.result(WAIT)
     crew.end()
+
+
+def test_without_any_thread_a_store_cannot_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "Thread", Refused)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        threaded._Crew("test", most=2)

@@ -7,15 +7,14 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
-from types import TracebackType, coroutine
+from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import psycopg
 from psycopg import AsyncCursor, BaseConnection, Cursor, Error, errors
-from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
@@ -300,25 +299,6 @@ class _Base:
         return mapped(error, self._settings.schema)
 
 
-async def _rest(begun: Coroutine[Any, Any, None], awaited: object) -> None:
-    """Run the rest of a coroutine that was begun without a task, and waits for ``awaited``."""
-    await _steps(begun, awaited)
-
-
-@coroutine
-def _steps(begun: Coroutine[Any, Any, None], awaited: object) -> Generator[Any, Any, None]:
-    try:
-        while True:
-            try:
-                answer = yield awaited
-            except BaseException as error:
-                awaited = begun.throw(error)
-            else:
-                awaited = begun.send(answer)
-    except StopIteration:
-        return
-
-
 class AsyncBorrowed:
     """A connection that is borrowed for an ``async with`` block.
 
@@ -445,16 +425,8 @@ class AsyncConnections(_Base):
         connection.idle_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
         # If the pool is closed, it closes the connection. A cancellation during this wait must not lose the connection:
-        # the pool would be one short for ever. But most often there is nothing to wait for, and so no need of a task,
-        # which takes three turns of the event loop.
-        returning: Coroutine[Any, Any, None] = pool.putconn(connection)
-        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
-            try:
-                awaited = returning.send(None)
-            except StopIteration:
-                return
-            returning = _rest(returning, awaited)
-        returned = asyncio.ensure_future(returning)
+        # the pool would be one short for ever.
+        returned = asyncio.ensure_future(pool.putconn(connection))
         try:
             await asyncio.shield(returned)
         except asyncio.CancelledError:

@@ -199,7 +199,7 @@ async def test_a_transaction_of_a_caller_needs_no_thread_of_those_who_wait(path:
 _AT_EXIT = """
 import asyncio, sys, threading
 
-main_ended = threading.Event()
+main_ended, claimed = threading.Event(), threading.Event()
 threading._register_atexit(main_ended.set)  # Before that of concurrent.futures, so that it is called after it.
 
 from queuert.state.sqlite import SQLiteState
@@ -211,6 +211,7 @@ async def work() -> None:
     await store.open()
     await store.start_jobs([job()])
     (one,) = await store.claim(ask())
+    claimed.set()
     main_ended.wait()
     async with store.transaction(one) as transaction:
         await transaction.finish(complete(one))
@@ -218,6 +219,7 @@ async def work() -> None:
 
 
 threading.Thread(target=lambda: asyncio.run(work())).start()
+claimed.wait()
 raise SystemExit("the main thread ends")
 """
 
