@@ -177,5 +177,5 @@ def _failed(what: str, error: BaseException) -> UsageError:
 
 def _is_own(path: Path) -> bool:
     """Whether a file is of the application: not of Python, of an installed package, or of Queuert."""
-    others = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return not any(path.is_relative_to(one) for one in (*others, Path(__file__).parents[1]))
+    installed = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return not any(path.is_relative_to(one) for one in {*installed, Path(__file__).parents[1]})

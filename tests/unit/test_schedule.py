@@ -245,9 +245,9 @@ def test_jitter_is_spread_and_the_same_everywhere() -> None:
 
 
 def test_a_jitter_out_of_range() -> None:
-    with pytest.raises(ConfigurationError, match="jitter must be from 0 to .* seconds, got 400 days$"):
+    with pytest.raises(ConfigurationError, match=r"jitter must be from 0 to .* seconds, got 400 days$"):
         RecurringSchedule("nightly", report, "all", every=60, jitter=timedelta(days=400))
-    with pytest.raises(ConfigurationError, match="got -1.5$"):
+    with pytest.raises(ConfigurationError, match=r"got -1\.5$"):
         RecurringSchedule("nightly", report, "all", every=60, jitter=-1.5)
 
 
