@@ -3,7 +3,8 @@
 Estimates are of the table's size by Postgres's statistics, and of the speed of a modest server: a statement that reads
 a table reads 100 MB/s, one that rewrites it writes 50 MB/s, and an index takes two microseconds a row besides. An index
 that is built beside writes reads the table twice, and waits for the transactions that began before it, which no
-estimate knows of. A partial index is counted as if it had all rows.
+estimate knows of. A partial index is counted as if it had all rows. A table that was never analyzed is counted as if it
+had a row for each 100 bytes: rows of jobs are longer, so the estimate is rather too long than too short.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _WRITE = 50_000_000
 """Bytes a second."""
 _INDEX_ROW = 2e-6
 """Seconds to sort and write an entry of an index."""
+_SHORT_ROW = 100
+"""Bytes of a row, where the statistics have no number of rows."""
 
 _MOMENT = "a moment"
 
@@ -73,7 +76,8 @@ class MigrationStep:
         blocks: what waits while it holds the lock: ``nothing``, ``writes``, ``reads and writes``, or ``unknown``, as of
             each block of code (``DO``).
         in_transaction: whether it runs in the transaction of its revision, and keeps its locks until that ends.
-        rows: about how many rows the table has with its partitions, by the statistics; None without a table.
+        rows: about how many rows the table has with its partitions, by the statistics; None without a table, or if a
+            part of it was never analyzed.
         bytes: the size of the table without its indexes.
         seconds: an estimate of how long it reads or writes the table; 0.0 if it does neither; None if not known. Of
             blocks of code it is 0.0: those of Queuert replace functions and grant rights, as its tests check.
@@ -103,8 +107,8 @@ class MigrationStep:
         first, *rest = self.statement.splitlines()
         lines = [f"{first} ..." if rest else first]
         if self.table is not None:
-            rows = "" if self.rows is None else f", about {self.rows:,} rows, {(self.bytes or 0) / 1e6:,.1f} MB"
-            lines.append(f"locks {self.table} ({self.lock}){rows}")
+            rows = "rows unknown (never analyzed)" if self.rows is None else f"about {self.rows:,} rows"
+            lines.append(f"locks {self.table} ({self.lock}), {rows}, {(self.bytes or 0) / 1e6:,.1f} MB")
         took = (
             "an unknown time"
             if self.seconds is None
@@ -198,9 +202,13 @@ class _Script(io.StringIO):
         return len(text)
 
 
-def _sizes(dsn: str, schema: str) -> dict[str, tuple[int, int]]:
+def _sizes(dsn: str, schema: str) -> dict[str, tuple[int | None, int]]:
+    # Of what was never analyzed, reltuples is -1. An empty one has no rows, whatever the statistics say.
     query = """
-        SELECT relation.relname, sum(greatest(part.reltuples, 0))::bigint, sum(pg_table_size(part.oid))::bigint
+        SELECT relation.relname,
+            CASE WHEN NOT bool_or(part.reltuples < 0 AND pg_relation_size(part.oid) > 0)
+                THEN sum(greatest(part.reltuples, 0))::bigint END,
+            sum(pg_table_size(part.oid))::bigint
         FROM pg_class AS relation
         CROSS JOIN LATERAL (
             SELECT relation.oid UNION SELECT relid FROM pg_partition_tree(relation.oid)
@@ -213,7 +221,7 @@ def _sizes(dsn: str, schema: str) -> dict[str, tuple[int, int]]:
         return {name: (rows, size) for name, rows, size in connection.execute(query, [schema]).fetchall()}
 
 
-def _steps(script: _Script, schema: str, sizes: Mapping[str, tuple[int, int]]) -> Iterator[MigrationStep]:
+def _steps(script: _Script, schema: str, sizes: Mapping[str, tuple[int | None, int]]) -> Iterator[MigrationStep]:
     revision, in_transaction = "", False
     known = dict(sizes)
     for text in script.statements:
@@ -228,7 +236,7 @@ def _steps(script: _Script, schema: str, sizes: Mapping[str, tuple[int, int]]) -
 
 
 def _step(
-    text: str, revision: str, schema: str, *, in_transaction: bool, sizes: Mapping[str, tuple[int, int]]
+    text: str, revision: str, schema: str, *, in_transaction: bool, sizes: Mapping[str, tuple[int | None, int]]
 ) -> MigrationStep:
     flat = " ".join(text.split()).replace(f'"{schema}".', "")
     for pattern, lock, work in _STATEMENTS:
@@ -250,7 +258,7 @@ def _step(
     return MigrationStep(revision, text, None, None, "nothing", in_transaction)
 
 
-def _seconds(work: str, rows: int, size: int, *, twice: bool) -> float:
+def _seconds(work: str, rows: int | None, size: int, *, twice: bool) -> float:
     if work == "index":
-        return rows * _INDEX_ROW + size / _READ * (2 if twice else 1)
+        return (size / _SHORT_ROW if rows is None else rows) * _INDEX_ROW + size / _READ * (2 if twice else 1)
     return size / _WRITE if work == "rewrite" else size / _READ if work == "read" else 0.0

@@ -237,7 +237,7 @@ def checked_ttl(name: str, seconds: object, *, zero: bool = False) -> float:
     if not is_number or not 0 <= given <= LONGEST_PAUSE or (given == 0 and not zero):  # type: ignore[operator]
         least = "at least" if zero else "above"
         raise ConfigurationError(
-            f"{name} must be seconds or a timedelta, {least} 0 and at most a hundred years, got {seconds!r}"
+            f"{name} must be seconds or a timedelta, {least} 0 and at most a hundred years, got {as_given(seconds)}"
         )
     return float(given)  # type: ignore[arg-type]
 
@@ -378,6 +378,11 @@ def _span(seconds: float) -> str:
             number = int(seconds // length)
             return f"{number} {name}{'' if number == 1 else 's'}"
     return f"{seconds:g} s"
+
+
+def as_given(value: object) -> str:
+    """A number or timedelta as a message shows it: the ``repr`` of a timedelta names neither its unit nor its sum."""
+    return _span(value.total_seconds()) if isinstance(value, timedelta) else repr(value)
 
 
 @dataclass(frozen=True, slots=True)

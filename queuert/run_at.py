@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from queuert.errors import ConfigurationError
+from queuert.policies import as_given
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def after(
         total = timedelta.max
     if not timedelta() <= total <= _LONGEST:
         given = {"delay": delay, "days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
-        shown = ", ".join(f"{name}={value!r}" for name, value in given.items() if value)
+        shown = ", ".join(f"{name}={as_given(value)}" for name, value in given.items() if value)
         raise ConfigurationError(f"the pause of after() must be between 0 and a hundred years, got {shown}")
     return RunAt(delay=total.total_seconds())
 

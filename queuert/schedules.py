@@ -17,7 +17,7 @@ from cronsim import CronSim, CronSimError
 from queuert.attributes import GivenAttributes, checked_attributes
 from queuert.errors import ConfigurationError, ScheduleOwnerError
 from queuert.job_types import JobType, not_a_job_type
-from queuert.policies import checked_ttl
+from queuert.policies import as_given, checked_ttl
 from queuert.run_at import in_utc
 from queuert.texts import check_text
 
@@ -163,7 +163,7 @@ class RecurringSchedule:
             )
         self.jitter = _seconds(jitter) or 0.0
         if not 0 <= self.jitter <= MAX_JITTER:
-            raise ConfigurationError(f"jitter must be from 0 to {MAX_JITTER:,.0f} seconds, got {jitter!r}")
+            raise ConfigurationError(f"jitter must be from 0 to {MAX_JITTER:,.0f} seconds, got {as_given(jitter)}")
         self.priority = priority
         self.limit_key = None if limit_key is None else check_text(limit_key, what="limit key")
         self.attributes = checked_attributes(attributes)

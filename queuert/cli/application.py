@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import sysconfig
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -166,6 +167,15 @@ def _described(found: Any) -> str:
 
 def _failed(what: str, error: BaseException) -> UsageError:
     """The application's own error, with the line that raised it."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    # Code of Python that is frozen into the interpreter has no file, such as <frozen os>.
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")]
+    frames = [one for one in frames if one.filename != __file__]
+    own = [one for one in frames if _is_own(Path(one.filename))] or frames
+    where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
     return UsageError(f"{what} failed: {type(error).__name__}: {error}{where}; --debug shows the traceback")
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file is of the application: not of Python, of an installed package, or of Queuert."""
+    installed = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return not any(path.is_relative_to(one) for one in {*installed, Path(__file__).parents[1]})

@@ -106,15 +106,17 @@ def run(args: argparse.Namespace) -> int:
     found = read(args.targets)
     problems = list(problems_of(found))
     handled = len(found.handlers)
+    names = sorted(schedule.name for schedule in found.schedules.values())
     if args.json:
-        counts = {"types": len(found.known), "handlers": handled, "schedules": len(found.schedules)}
+        counts = {"types": len(found.known), "handlers": handled, "schedules": names}
         print_json({**counts, "problems": problems})
     else:
         for problem in problems:
             print(problem.text)
+        listed = f" ({', '.join(names)})" if names else ""
         print(
             f"problems: {len(problems)}; job types: {len(found.known)}; with a handler: {handled}; "
-            f"schedules: {len(found.schedules)}"
+            f"schedules: {len(names)}{listed}"
         )
     return Exit.FAILED if problems else Exit.DONE
 

@@ -25,7 +25,18 @@ _DESCRIPTION = """List, show and trigger jobs: the first jobs of chains and thei
   queuert jobs list --type resize --status running
 """
 
-_COLUMNS = ("id", "chain_id", "type", "status", "attempt", "created_at", "scheduled_at", "finished_at", "last_error")
+_COLUMNS = (
+    "id",
+    "chain_id",
+    "type",
+    "status",
+    "attempt",
+    "lease_expirations",
+    "created_at",
+    "scheduled_at",
+    "finished_at",
+    "last_error",
+)
 _FIELDS = [name for name in JOB if name != "failures"]
 _PHASE_COLUMNS = ("number", "name", "status", "attempt", "started_at", "completed_at", "progress", "error")
 _STEP_COLUMNS = ("number", "name", "attempt", "recorded_at", "wake_at", "answered_at", "result")

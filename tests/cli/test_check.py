@@ -88,14 +88,14 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_an_application_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     for target in ("fits", "fits:processors"):
         assert main(["check", target]) == 0
-        assert capsys.readouterr().out == "problems: 0; job types: 3; with a handler: 3; schedules: 1\n"
+        assert capsys.readouterr().out == "problems: 0; job types: 3; with a handler: 3; schedules: 1 (nightly)\n"
 
 
 @pytest.mark.usefixtures("modules")
 def test_what_clients_complete_needs_no_handler(capsys: pytest.CaptureFixture[str]) -> None:
     """Nor as a continuation, as a blocker, or of a schedule."""
     assert main(["check", "by_clients"]) == 0
-    assert capsys.readouterr().out == "problems: 0; job types: 3; with a handler: 1; schedules: 1\n"
+    assert capsys.readouterr().out == "problems: 0; job types: 3; with a handler: 1; schedules: 1 (weekly)\n"
 
 
 PROBLEMS = [
@@ -121,13 +121,13 @@ def test_what_lacks_a_handler(target: str, capsys: pytest.CaptureFixture[str]) -
     assert main(["check", target]) == 1
     *lines, summary = capsys.readouterr().out.splitlines()
     assert lines == [text for _, _, text in PROBLEMS]
-    assert summary == "problems: 5; job types: 3; with a handler: 1; schedules: 1"
+    assert summary == "problems: 5; job types: 3; with a handler: 1; schedules: 1 (nightly)"
     assert main(["check", target, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document == {
         "types": 3,
         "handlers": 1,
-        "schedules": 1,
+        "schedules": ["nightly"],
         "problems": [{"kind": kind, "name": name, "text": text} for kind, name, text in PROBLEMS],
     }
 

@@ -482,6 +482,14 @@ def test_prune_refuses_open_chains(client: Client) -> None:
         client.prune_chains(older_than=0)
 
 
+def test_prune_refuses_no_age(run: Run) -> None:
+    """The age that was given, as durations are printed."""
+    for confirmed in ([], ["--yes"]):
+        assert "above 0 and at most a hundred years, got 0 s\n" in run(
+            "prune", "--older-than", "0s", *confirmed, code=2
+        )
+
+
 # --- why --------------------------------------------------------------------------------------------------------------
 
 

@@ -142,6 +142,25 @@ def test_an_application_that_is_not_one(
     assert reason in error
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        'os.environ["NO_SUCH_VARIABLE"]',  # Raised in code that is frozen into the interpreter, which has no file.
+        'json.loads("{")',  # In a module of Python.
+        'psycopg.conninfo.make_conninfo("nonsense")',  # In an installed package.
+        'JobType("", input=int, output=int)',  # In Queuert.
+    ],
+)
+def test_the_line_of_the_application_that_failed(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = f"import json, os, psycopg\nfrom queuert import JobType\n\n{line}\n"
+    (tmp_path / "fails_in_others.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["worker", "fails_in_others:both", "--url", UNREACHABLE]) == 2
+    assert "(fails_in_others.py, line 4); --debug shows the traceback" in capsys.readouterr().err
+
+
 def test_all_forms_of_an_application(application: str) -> None:
     assert isinstance(load(f"{application}:ready"), InProcessWorker)
     for attribute, groups in (("first", 1), ("both", 2), ("made", 2)):

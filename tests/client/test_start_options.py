@@ -195,6 +195,7 @@ def _any(value: Any) -> Any:
             lambda client, chain: client.reschedule_chains([chain], timedelta(5)),
             "; write after(seconds=..., minutes=...)",
         ),
+        (lambda client, chain: after(timedelta(days=-2)), "between 0 and a hundred years, got delay=-172800 s"),
         (lambda client, chain: after(_any(5)), "delay of after() must be a timedelta, got 5; write after(seconds=5)"),
         (
             lambda client, chain: Rate(1, per=_any("minute")),

@@ -353,7 +353,11 @@ def test_an_old_transaction(server: EmbeddedPostgres, app: str) -> None:
         other.execute("SELECT 1 FROM queuert.job")
         one = problem(app, "transactions", replace(DEFAULT_THRESHOLDS, transaction_seconds=0.0))
         assert "backup, idle in transaction" in one.found
-        assert one.remedy == f"SELECT pg_terminate_backend({other.info.backend_pid})"
+        command = f"SELECT pg_terminate_backend({other.info.backend_pid})"
+        assert one.remedy.startswith(f"{command}, which undoes all that it has written")
+        [young] = found(app, "transactions")
+        assert "the oldest of all sessions, of " in young.found
+        assert "(backup, idle in transaction), is " in young.found
 
 
 def test_an_old_prepared_transaction(server: EmbeddedPostgres, app: str) -> None:
@@ -363,7 +367,7 @@ def test_an_old_prepared_transaction(server: EmbeddedPostgres, app: str) -> None
         connection.execute("PREPARE TRANSACTION 'forgotten'")
         try:
             one = problem(app, "transactions", replace(DEFAULT_THRESHOLDS, transaction_seconds=0.0))
-            assert one.remedy == "ROLLBACK PREPARED 'forgotten'"
+            assert one.remedy.startswith("ROLLBACK PREPARED 'forgotten', which undoes all that it has written")
         finally:
             connection.execute("ROLLBACK PREPARED 'forgotten'")
 

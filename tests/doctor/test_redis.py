@@ -15,6 +15,8 @@ from queuert.embedded.server import wait_until
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Severity, Thresholds
 from queuert.state.redis import RedisState
+from queuert.state.redis.doctor import persistence_findings
+from queuert.state.redis.server_check import ServerFindings
 from tests.conftest import StartRedis
 
 number = JobType("number", input=int, output=int)
@@ -52,9 +54,26 @@ def test_all_is_well(private_redis: StartRedis, capsys: pytest.CaptureFixture[st
 def test_settings_at_risk(
     private_redis: StartRedis, settings: dict[str, str | int], check: str, severity: Severity, remedy: str
 ) -> None:
-    one = problem(private_redis(options=settings).url(), check)
+    server = private_redis(options=settings)
+    one = problem(server.url(), check)
     assert one.severity is severity
     assert remedy in one.remedy
+    if check != "memory":
+        file = server.data_dir / "queuert.conf"
+        assert one.remedy.endswith(f"then CONFIG REWRITE, which writes it to {file}, to keep it over a restart")
+
+
+@pytest.mark.parametrize(
+    ("file", "kept"),
+    [
+        ("", "to keep it over a restart, start the server with --appendonly yes, as it has no configuration file"),
+        (None, "then CONFIG REWRITE, to keep it over a restart"),
+    ],
+)
+def test_a_server_without_a_known_configuration_file(file: str | None, kept: str) -> None:
+    server = ServerFindings(policy="noeviction", append_only=False, snapshots=False, config_file=file)
+    [one] = [one for one in persistence_findings(server) if one.check == "persistence"]
+    assert one.remedy == f"CONFIG SET appendonly yes; {kept}"
 
 
 def test_a_replica(private_redis: StartRedis, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,26 @@ def test_an_upgrade_says_before_what_takes_long(old: str, capsys: pytest.Capture
     assert _valid(old) == [(True,)]
 
 
+def test_a_table_that_was_never_analyzed(bare_dsn: str) -> None:
+    """Its rows are unknown, not none: the time of an index is estimated by its size."""
+    migrations.upgrade(bare_dsn, revision="0020")
+    with psycopg.connect(bare_dsn, autocommit=True) as connection:
+        connection.execute("ALTER TABLE queuert.job SET (autovacuum_enabled = off)")
+    empty = _index_of_0021(bare_dsn)
+    assert empty.rows == 0
+    _start(bare_dsn, 20_000)
+    index = _index_of_0021(bare_dsn)
+    assert index.rows is None
+    assert re.search(r"locks job \(SHARE UPDATE EXCLUSIVE\), rows unknown \(never analyzed\), \d+\.\d MB", str(index))
+    assert index.bytes
+    assert index.seconds == round(index.bytes / 100 * 2e-6 + index.bytes / 100_000_000 * 2, 1) > 0
+
+
+def _index_of_0021(dsn: str) -> MigrationStep:
+    [index] = [step for step in plan_upgrade(dsn, revision="0021").steps if "CREATE INDEX" in step.statement]
+    return index
+
+
 def test_a_new_schema_needs_no_plan(bare_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     """All that it creates is new: nobody waits for it, and the first command of a new user says nothing of locks."""
     plan = plan_upgrade(bare_dsn)

@@ -200,6 +200,9 @@ def test_a_poison_job(runbook: Callable[[str], Runbook], client: Client, dsn: st
             seen = f"1 of its attempts has crashed or lost the lease: queuert jobs show {poison.id} names the workers"
             assert seen in run("why", ID=poison.id)
     store.close()
+    header, *rows = [line.split() for line in run("jobs list", TYPE="page").splitlines()]
+    counted = {row[header.index("id")]: row[header.index("lease_expirations")] for row in rows}
+    assert counted == {poison.id: "2", other.id: "0"}
     assert poison.id in run("chains list --status failed", TYPE="page")
     shown = run("jobs show", ID=poison.id)
     assert "worker-7" in shown
@@ -353,7 +356,11 @@ def test_a_lost_redis(
         assert "persist" in run("doctor", code=_anything())
         if shutil.which("redis-cli") is None:
             server_is_missing(EmbeddedServerError("redis-cli is not installed"))
-        assert run.shell("redis-cli") == "OK\n"
+        words = {"HOST:6379": f"127.0.0.1:{server.port}", "PASSWORD": server.password}
+        login = 'redis-cli -u "redis://default:PASSWORD@HOST:6379/0"'
+        assert run.shell(f"{login} CONFIG SET", **words).strip() == "OK"
+        assert run.shell(f"{login} CONFIG REWRITE", **words).strip() == "OK"
+        assert "appendonly yes" in (server.data_dir / "queuert.conf").read_text(encoding="utf-8")
         with redis.Redis.from_url(server.url()) as connection:
             assert connection.config_get("appendonly") == {"appendonly": "yes"}
     with Client(RedisState(server.url()), JOB_TYPES, notify=InProcessNotify()) as client:
@@ -362,6 +369,7 @@ def test_a_lost_redis(
         assert {one.id for one in client.list_chains()} == {"order-1", "order-2"}
 
 
+@pytest.mark.usefixtures("application")
 def test_a_schedule_twice(runbook: Callable[[str], Runbook], client: Client) -> None:
     run = runbook("A schedule runs twice")
     for name in ("nightly", "every-night"):
@@ -369,6 +377,16 @@ def test_a_schedule_twice(runbook: Callable[[str], Runbook], client: Client) -> 
     listed = run("schedules list")
     assert "nightly" in listed
     assert "every-night" in listed
+    scheduled = (
+        APPLICATION
+        + """
+from queuert.schedules import RecurringSchedule
+
+nightly = RecurringSchedule("every-night", page, 1, cron="0 3 * * *")
+"""
+    )
+    Path("application_with_a_schedule.py").write_text(scheduled, encoding="utf-8")
+    assert "schedules: 1 (every-night)" in run("check", MODULE="application_with_a_schedule")
     assert run("schedules delete", OLD="nightly").startswith("deleted 1")
     assert [one.name for one in client.list_schedules()] == ["every-night"]
 

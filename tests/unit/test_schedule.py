@@ -244,6 +244,13 @@ def test_jitter_is_spread_and_the_same_everywhere() -> None:
     assert jitter_of("other", NOON, 600.0).total_seconds() != late[0]
 
 
+def test_a_jitter_out_of_range() -> None:
+    with pytest.raises(ConfigurationError, match=r"jitter must be from 0 to .* seconds, got 400 days$"):
+        RecurringSchedule("nightly", report, "all", every=60, jitter=timedelta(days=400))
+    with pytest.raises(ConfigurationError, match=r"got -1\.5$"):
+        RecurringSchedule("nightly", report, "all", every=60, jitter=-1.5)
+
+
 def test_names_and_inputs_are_checked() -> None:
     for name in ("", "x" * 481, "é" * 490, "\x00", 7):
         with pytest.raises(InvalidIdentifierError):

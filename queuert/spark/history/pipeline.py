@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuert.errors import QueuertError
 from queuert.job_types import checked_type_name
+from queuert.policies import as_given
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.history.files import HadoopFiles
 from queuert.spark.history.purge import resume_runs, start_run
@@ -168,7 +169,9 @@ def _archive(
 def _age(older_than: timedelta | float) -> timedelta:
     seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else float(older_than)
     if not (math.isfinite(seconds) and 0 <= seconds <= _MOST_DAYS * 86_400):
-        raise SparkOptionError(f"older_than must be between 0 seconds and {_MOST_DAYS} days, got {older_than}")
+        raise SparkOptionError(
+            f"older_than must be between 0 seconds and {_MOST_DAYS} days, got {as_given(older_than)}"
+        )
     return timedelta(seconds=seconds)
 
 

@@ -361,12 +361,16 @@ def _transactions(one: Examination) -> Iterator[Finding]:
         return
     none = (None, None, None, None, None, 0.0)
     [(kind, name, user, application, state, age)] = one.rows(one.statements.doctor_transactions) or [none]
-    if kind is None or age < one.thresholds.transaction_seconds:
-        yield ok("transactions", f"the oldest is {max(0.0, age):,.0f} seconds old")
+    if kind is None:
+        yield ok("transactions", "no other session has one open, and none is prepared")
         return
     described = f"of {user} ({application or 'no application name'}, {state})"
+    if age < one.thresholds.transaction_seconds:
+        yield ok("transactions", f"the oldest of all sessions, {described}, is {max(0.0, age):,.0f} seconds old")
+        return
     reason = "vacuum keeps all rows that were changed since, claims slow down, and readers of the event log wait"
-    remedy = f"SELECT pg_terminate_backend({name})" if kind == "session" else f"ROLLBACK PREPARED '{name}'"
+    command = f"SELECT pg_terminate_backend({name})" if kind == "session" else f"ROLLBACK PREPARED '{name}'"
+    remedy = f"{command}, which undoes all that it has written: see first that it is no backup that somebody waits for"
     yield warning("transactions", f"one {described} is {age:,.0f} seconds old", reason, remedy)
 
 

@@ -62,7 +62,7 @@ def diagnose(settings: RedisSettings, thresholds: Thresholds) -> list[Finding]:
             findings = [
                 *_server(server),
                 *connection_findings(address_warnings(settings), secure="local, or encrypted with a verified server"),
-                *_persistence(server),
+                *persistence_findings(server),
                 _clock(client, thresholds),
                 *_memory_and_disk(client, thresholds),
             ]
@@ -116,7 +116,7 @@ def _server(server: ServerFindings) -> Iterator[Finding]:
         yield ok("server", found)
 
 
-def _persistence(server: ServerFindings) -> Iterator[Finding]:
+def persistence_findings(server: ServerFindings) -> Iterator[Finding]:
     """The risks that a store reports when it is opened, with the command that ends each."""
     risks = server.risks
     if Risk.EVICTION not in risks and server.policy is not None:
@@ -127,10 +127,18 @@ def _persistence(server: ServerFindings) -> Iterator[Finding]:
         check = "eviction" if risk is Risk.EVICTION else "persistence"
         make = error if risk in _LOSES_JOBS else warning
         command = _REMEDIES[risk]
-        kept = "" if risk is Risk.UNKNOWN else "; CONFIG REWRITE, or the same in redis.conf, keeps it over a restart"
+        kept = "" if risk is Risk.UNKNOWN else _kept(command.removeprefix("CONFIG SET "), server.config_file)
         reason, _, _ = risk.advice.partition(": ")
         reason, _, _ = reason.partition(", so")
         yield make(check, str(risk), reason, f"{command}{kept}")
+
+
+def _kept(setting: str, config_file: str | None) -> str:
+    """How a setting is kept over a restart, after ``CONFIG SET``."""
+    if config_file == "":
+        return f"; to keep it over a restart, start the server with --{setting}, as it has no configuration file"
+    written = f", which writes it to {config_file}" if config_file else ""
+    return f"; then CONFIG REWRITE{written}, to keep it over a restart"
 
 
 def _memory_and_disk(client: Any, thresholds: Thresholds) -> Iterator[Finding]:

@@ -83,6 +83,8 @@ class ServerFindings:
     """``appendfsync``."""
     snapshots: bool | None = None
     """Whether the server makes snapshots by itself."""
+    config_file: str | None = None
+    """The path of its configuration file; empty if it was started without one."""
     no_waiting: str | None = None
     """The reason why it refuses WAITAOF, if it does."""
 
@@ -182,6 +184,7 @@ def _findings(answers: Sequence[object]) -> ServerFindings:
         append_only=None if append_only is None else append_only == "yes",
         flush=config.get("appendfsync"),
         snapshots=config["save"] != "" if "save" in config else None,
+        config_file=info.get("config_file"),
         no_waiting=refusals[0] if refusals else None,
     )
 
