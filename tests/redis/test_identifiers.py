@@ -192,6 +192,8 @@ class Tour:
         assert [one.chain_id for one in store.get_blockers(resumed.id)] == [child.id]
         links = store.get_blocker_links([resumed.chain_id], limit=10)
         assert [one.blocker_id for one in links if one.job_id == resumed.id] == [child.id]
+        dependents = store.get_dependent_links([child.id], statuses=(JobStatus.RUNNING,), limit=1)
+        assert [one.job_id for one in dependents] == [resumed.id]
         store.finish([retry(resumed)])
         [retried] = self.claim()
         store.finish([complete(retried)])
