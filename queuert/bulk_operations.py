@@ -6,7 +6,8 @@ A bulk operation is itself a chain: each of its jobs changes one batch and is co
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -151,6 +152,7 @@ class BulkPreview:
     Attributes:
         count: the number of chains that match, of those that were looked at.
         more: whether counting ended at its bound: there may be more.
+        groups: the same number by the type and the status of the chains, the largest first.
 
     Example::
 
@@ -160,6 +162,28 @@ class BulkPreview:
 
     count: int
     more: bool
+    groups: Sequence[PreviewGroup] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewGroup:
+    """A number of chains of one type and status.
+
+    Attributes:
+        type: the type of the first job of the chains.
+        status: their status.
+        count: how many they are.
+    """
+
+    type: str
+    status: ChainStatus
+    count: int
+
+
+def preview_of(groups: Counter[tuple[str, ChainStatus]], *, more: bool) -> BulkPreview:
+    """Return the preview of chains that were counted by type and status."""
+    ordered = sorted(groups.items(), key=lambda item: (-item[1], item[0]))
+    return BulkPreview(groups.total(), more, tuple(PreviewGroup(*group, count) for group, count in ordered))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,9 +50,9 @@ def print_changed(verb: str, names: Sequence[str], *, as_json: bool) -> None:
 
 
 def print_preview(would: str, preview: BulkPreview, *, confirm: str, as_json: bool) -> None:
-    """Print how many chains a change would concern, and the options that confirm it."""
+    """Print how many chains a change would concern, of which types, and the options that confirm it."""
     if as_json:
-        print_json({"count": preview.count, "more": preview.more})
+        print_json({"count": preview.count, "more": preview.more, "groups": [asdict(one) for one in preview.groups]})
         return
     if not (preview.count or preview.more):
         print(f"{would} 0 chains")
@@ -60,6 +61,7 @@ def print_preview(would: str, preview: BulkPreview, *, confirm: str, as_json: bo
     print(
         f"{would} {preview.count}{more} chain{'' if preview.count == 1 and not more else 's'}: add {confirm} to do it"
     )
+    print_table([asdict(one) for one in preview.groups], ("type", "status", "count"), indent="  ")
 
 
 def print_page(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +20,7 @@ from queuert.bulk_operations import (
     bulk_operation,
     bulk_operations,
     encode_batch,
+    preview_of,
 )
 from queuert.client.arguments import known_statuses
 from queuert.client.async_base import AsyncClientBase
@@ -74,17 +76,18 @@ class AsyncClientBulkOperations(AsyncClientBase):
         if not types:
             return BulkPreview(0, False)
         filter = replace(request.filter, types=types)
-        store, count, seen, cursor = await self._open_store(), 0, 0, None
+        store, seen, cursor = await self._open_store(), 0, None
+        groups = Counter[tuple[str, ChainStatus]]()
         while seen < counted_up_to:
             limit = min(MAX_PAGE, counted_up_to - seen)
             listing = PageRequest(limit, cursor, oldest_first=True)
             page = await store.list_chains(filter, listing, payloads=False)
             seen += len(page.items)
-            count += sum(map(request.selects, page))
+            groups.update((chain.type, chain.status) for chain in page if request.selects(chain))
             cursor = page.next_cursor
             if cursor is None:
-                return BulkPreview(count, False)
-        return BulkPreview(count, True)
+                return preview_of(groups, more=False)
+        return preview_of(groups, more=True)
 
     async def start_bulk_operation(
         self,

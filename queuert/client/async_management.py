@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal, TypeVar, overload
 
-from queuert.bulk_operations import BulkPreview
+from queuert.bulk_operations import BulkPreview, preview_of
 from queuert.client.arguments import type_filter
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_cascades import (
@@ -17,6 +18,7 @@ from queuert.client.async_cascades import (
     cancel_closing,
     cancel_spared,
     closing_with,
+    existing_chains,
     failed_together,
 )
 from queuert.client.bulk_operations import COUNTED_CHAINS, checked_bound
@@ -785,15 +787,16 @@ class AsyncClientManagement(AsyncClientBase):
             InvalidIdentifierError: the name of a job type is not valid.
         """
         most = checked_bound("counted_up_to", counted_up_to)
-        store, request, count = await self._open_store(), await self._pruning(older_than, job_types, statuses), 0
-        request = replace(request, preview=True)
+        store, request = await self._open_store(), await self._pruning(older_than, job_types, statuses)
+        request, groups = replace(request, preview=True), Counter[tuple[str, ChainStatus]]()
         while True:
             result = await store.prune(request)
-            count += len(result.chain_ids)
+            chains = await existing_chains(store, result.chain_ids, None)
+            groups.update((chain.type, chain.status) for chain in chains.values())
             if result.cursor is None:
-                return BulkPreview(count, False)
-            if count >= most:
-                return BulkPreview(count, True)
+                return preview_of(groups, more=False)
+            if groups.total() >= most:
+                return preview_of(groups, more=True)
             request = replace(request, cursor=result.cursor)
 
     async def _pruning(

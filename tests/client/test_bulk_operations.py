@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from queuert import AsyncClient, Client, JobType, JobTypes, NewChain
-from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction, BulkPreview, BulkRequest
+from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction, BulkPreview, BulkRequest, PreviewGroup
 from queuert.client import async_bulk_runner, async_cascades, renewing, sync_bulk_runner
 from queuert.client.async_bulk_runner import _AsyncBatch
 from queuert.client.async_cascades import Cascade
@@ -620,9 +620,10 @@ async def test_a_preview_looks_at_no_chains_of_the_library(queue: Queue) -> None
     await queue.store.start_jobs([NewJob(f"delivery-{number}", DELIVERY_TYPE, "1") for number in range(3)])
     assert await queue.client.preview_bulk_operation("cancel", counted_up_to=2) == BulkPreview(0, False)
     await queue.client.start_chains([NewChain(work, 1)])
-    assert await queue.client.preview_bulk_operation("cancel", counted_up_to=2) == BulkPreview(1, False)
+    one = (PreviewGroup("work", ChainStatus.OPEN, 1),)
+    assert await queue.client.preview_bulk_operation("cancel", counted_up_to=2) == BulkPreview(1, False, one)
     deliveries = await queue.client.preview_bulk_operation("cancel", counted_up_to=2, job_types=[DELIVERY_TYPE])
-    assert deliveries == BulkPreview(2, True)
+    assert deliveries == BulkPreview(2, True, (PreviewGroup(DELIVERY_TYPE, ChainStatus.OPEN, 2),))
 
 
 async def test_delete_skips_blockers_of_jobs_that_stay(queue: Queue) -> None:
