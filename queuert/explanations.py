@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from queuert.bulk_operations import BULK_OPERATION_TYPE
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus, overdue_at
 from queuert.limits import ClientType, PausedType
 from queuert.state.types import COUNTED_WAIT, BlockerRecord, HeldJob, WaitFacts

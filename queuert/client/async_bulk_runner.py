@@ -12,7 +12,6 @@ from typing import Any
 
 from queuert.bulk_operations import (
     BATCH,
-    BULK_OPERATION_TYPE,
     BulkAction,
     BulkProgress,
     BulkRequest,
@@ -34,7 +33,7 @@ from queuert.errors import (
     StateUnavailableError,
 )
 from queuert.ids import new_id, new_token
-from queuert.job_types import JobType
+from queuert.job_types import BULK_OPERATION_TYPE, JobType
 from queuert.jobs import ChainRecord, ChainStatus, JobError
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.notify.results import Notifications, delete_notifications, update_notifications

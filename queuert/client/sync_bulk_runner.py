@@ -13,7 +13,6 @@ from typing import Any
 
 from queuert.bulk_operations import (
     BATCH,
-    BULK_OPERATION_TYPE,
     BulkAction,
     BulkProgress,
     BulkRequest,
@@ -35,7 +34,7 @@ from queuert.errors import (
     StateUnavailableError,
 )
 from queuert.ids import new_id, new_token
-from queuert.job_types import JobType
+from queuert.job_types import BULK_OPERATION_TYPE, JobType
 from queuert.jobs import ChainRecord, ChainStatus, JobError
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.notify.results import Notifications, delete_notifications, update_notifications

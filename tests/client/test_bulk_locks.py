@@ -11,12 +11,13 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from queuert import AsyncClient, JobType, JobTypes, NewChain
-from queuert.bulk_operations import BULK_OPERATION_TYPE, BulkOperation, BulkRequest
+from queuert.bulk_operations import BulkOperation, BulkRequest
 from queuert.client import async_bulk_runner, async_cascades
 from queuert.client.async_bulk_runner import _AsyncBatch
 from queuert.client.async_cascades import Cascade
 from queuert.errors import NotInStatusError, StateUnavailableError
 from queuert.ids import new_token
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainStatus
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainClosed

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from queuert import AsyncClient, JobType, JobTypes, Limits, Rate, after
-from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.client.async_explaining import reasons_of
 from queuert.errors import ChainNotFoundError, StateError, WaitTimeoutError
 from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Cause, Explanation, Reason, Surroundings, reasons
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobError, JobStatus
 from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
