@@ -236,7 +236,7 @@ class _AsyncBatch:
         while tails:
             for id, blockers in (await blockers_of(self._store, tails, connection)).items():
                 waits_for[id] = {
-                    one.chain_id
+                    one.id
                     for one in blockers
                     if one.status in statuses and (filter.types is None or one.type in filter.types)
                 }
