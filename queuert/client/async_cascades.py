@@ -21,6 +21,7 @@ from queuert.errors import (
 )
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, JobStatus
+from queuert.limits import TypeTraits
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import BlockerLink, ChainUpdate, was_locked
 
@@ -158,8 +159,12 @@ async def closing_with(
 
 
 async def _closing_types(store: AsyncStore, connection: Any, job_types: Iterable[JobType[Any, Any]]) -> set[str]:
+    return closing_types(await store.list_type_traits(connection=connection), job_types)
+
+
+def closing_types(traits: Iterable[TypeTraits], job_types: Iterable[JobType[Any, Any]]) -> set[str]:
     """Return the job types that close with their parents, by what workers have recorded and by the given ones."""
-    types = {one.type for one in await store.list_type_traits(connection=connection) if one.closes_with_parent}
+    types = {one.type for one in traits if one.closes_with_parent}
     types.update(one.name for one in job_types if one.closes_with_parent)
     return types
 
@@ -531,7 +536,7 @@ async def _dependents(
     chains: Collection[str],
     connection: Any,
 ) -> list[BlockerLink]:
-    """Return which jobs of other chains than ``chains`` wait for chains or waited for them, ``limit`` of each or more."""
+    """Return which jobs of other chains than ``chains`` wait for chains or did, ``limit`` of each or more."""
     if not ids:
         return []
     if len(chains) <= _FEW_DEPENDENTS:

@@ -22,6 +22,7 @@ from queuert.errors import (
 )
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, JobStatus
+from queuert.limits import TypeTraits
 from queuert.state.sync_store import Store
 from queuert.state.types import BlockerLink, ChainUpdate, was_locked
 
@@ -159,8 +160,12 @@ def closing_with(
 
 
 def _closing_types(store: Store, connection: Any, job_types: Iterable[JobType[Any, Any]]) -> set[str]:
+    return closing_types(store.list_type_traits(connection=connection), job_types)
+
+
+def closing_types(traits: Iterable[TypeTraits], job_types: Iterable[JobType[Any, Any]]) -> set[str]:
     """Return the job types that close with their parents, by what workers have recorded and by the given ones."""
-    types = {one.type for one in store.list_type_traits(connection=connection) if one.closes_with_parent}
+    types = {one.type for one in traits if one.closes_with_parent}
     types.update(one.name for one in job_types if one.closes_with_parent)
     return types
 
@@ -530,7 +535,7 @@ def _dependents(
     chains: Collection[str],
     connection: Any,
 ) -> list[BlockerLink]:
-    """Return which jobs of other chains than ``chains`` wait for chains or waited for them, ``limit`` of each or more."""
+    """Return which jobs of other chains than ``chains`` wait for chains or did, ``limit`` of each or more."""
     if not ids:
         return []
     if len(chains) <= _FEW_DEPENDENTS:
