@@ -319,6 +319,28 @@ async def test_a_chain_that_is_retried_while_a_cascade_begins(queue: Queue, monk
     assert sorted(await queue.client.retry_chain(blocker, cascade=True)) == sorted(dependents)
 
 
+@pytest.mark.parametrize("cascade", [False, True])
+async def test_chains_that_another_client_retries_between_two_scripts_are_left_out(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, cascade: bool
+) -> None:
+    """On Redis, more than 25 chains are checked by some scripts, and written by others."""
+    from queuert.state.redis import RedisState
+    from queuert.state.redis.async_management import AsyncRedisManagement
+
+    async with AsyncClient(RedisState(redis_url), JOB_TYPES, notify=InProcessNotify()) as client:
+        ids = [chain.id for chain in await client.start_chains([NewChain(work, n) for n in range(60)])]
+        await client.cancel_chains(ids)
+        before, others, store = AsyncRedisManagement._check, [ids[0], ids[-1]], await client._open_store()
+
+        async def check(*arguments: Any) -> None:
+            await before(*arguments)
+            await store.retry_chains(others)
+
+        monkeypatch.setattr(AsyncRedisManagement, "_check", check)
+        assert sorted(await client.retry_chains(ids, cascade=cascade)) == sorted(ids[1:-1])
+        assert {one.status for one in await client.list_chains()} == {ChainStatus.OPEN}
+
+
 async def test_a_cascade_leaves_the_blockers_of_a_failed_chain(queue: Queue) -> None:
     """They may have been retried since, and run."""
     blocker, [parent] = await queue.failed_tree(1)
@@ -601,7 +623,7 @@ async def test_the_chains_of_a_cascade_are_sent_only_where_they_matter(
     below = await queue.client.start_chain(join, 9, blockers=last)
     ids = [chain.id for chain in [*roots, *middle, *last, below]]
     calls = list[tuple[int, int]]()
-    kind = type(getattr(queue.store, "_store", queue.store))
+    kind: Any = type(getattr(queue.store, "_store", queue.store))
     before = kind.get_dependent_links
 
     def read(store: Any, chains: Any, **named: Any) -> Any:
