@@ -16,8 +16,7 @@ from typing import Any
 
 from queuert.attributes import by_name
 from queuert.errors import ConfigurationError, JobTypeMismatchError
-from queuert.job_types import BULK_OPERATION_TYPE as BULK_OPERATION_TYPE
-from queuert.job_types import RESERVED
+from queuert.job_types import BULK_OPERATION_TYPE, RESERVED
 from queuert.jobs import AttributeValue, ChainRecord, ChainStatus, Job, JobError
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter

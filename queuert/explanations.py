@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from queuert.bulk_operations import BULK_OPERATION_TYPE
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus, overdue_at
 from queuert.limits import ClientType, PausedType
 from queuert.state.types import COUNTED_WAIT, BlockerRecord, HeldJob, WaitFacts
@@ -25,6 +26,11 @@ MAX_DEPTH = 10
 
 MAX_CHAINS = 100
 """How many chains one explanation has at most."""
+
+MAX_CLOSED = 20
+"""How many of the failed or cancelled chains that made one fail are looked at."""
+
+_NAMED_TO_RETRY = 5
 
 _MAX_ERROR = 200
 
@@ -83,6 +89,9 @@ class Cause(StrEnum):
     """Other ready jobs of its type are claimed first."""
     DUE = "due"
     """Nothing holds it: the next claim of its type takes it."""
+
+
+RETRIABLE = (ChainStatus.FAILED, ChainStatus.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +181,26 @@ class Surroundings:
     paused: Mapping[str, PausedType]
     workers: Sequence[WorkerRecord]
     client_types: Mapping[str, ClientType] = field(default_factory=dict)
+    closing_types: frozenset[str] = frozenset()
+    """Those that close with their parents: a cascade of retries opens them with these."""
 
 
 def reasons(
-    chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings, blockers: Sequence[BlockerRecord]
+    chain: ChainRecord,
+    job: Job,
+    facts: WaitFacts,
+    around: Surroundings,
+    blockers: Sequence[BlockerRecord],
+    closed: Sequence[ChainRecord] = (),
 ) -> list[Reason]:
     """What holds the last job of a chain. Pure function.
 
     Args:
         blockers: the chains that the job waits for, or waited for if one of them made it fail.
+        closed: those of them that are failed or cancelled, and such ones that made these fail; ``MAX_CLOSED`` at most.
     """
     if chain.status is not ChainStatus.OPEN:
-        return [_closed(chain, blockers)]
+        return [_closed(chain, blockers, closed, around)]
     open_blockers = sum(one.status is ChainStatus.OPEN for one in blockers)
     if job.status.final:
         # The chain goes on so fast that it has, while it was read, each time.
@@ -242,11 +259,13 @@ def in_a_line(explanation: Explanation) -> str:
     return text
 
 
-def _closed(chain: ChainRecord, blockers: Sequence[BlockerRecord]) -> Reason:
+def _closed(
+    chain: ChainRecord, blockers: Sequence[BlockerRecord], closed: Sequence[ChainRecord], around: Surroundings
+) -> Reason:
     error = "" if chain.error is None else f": {_short(chain.error)}"
     text = f"the chain is {chain.status} since {_time(chain.closed_at)}{error}"
     if failed_for_blocker(chain):
-        text = _and(text, _blockers_since(chain, blockers))
+        text = _and(text, _blockers_since(chain, blockers, closed, around))
     return Reason(Cause.CLOSED, text)
 
 
@@ -255,18 +274,52 @@ def failed_for_blocker(chain: ChainRecord) -> bool:
     return chain.status is ChainStatus.FAILED and chain.error is not None and chain.error.kind == "blocker_failed"
 
 
-def _blockers_since(chain: ChainRecord, blockers: Sequence[BlockerRecord]) -> str:
-    """What has become of the chains that made one fail: its error says what they were."""
-    for one in blockers:
-        if one.status in (ChainStatus.FAILED, ChainStatus.CANCELLED):
-            retry = f"queuert chains retry {one.chain_id} --cascade"
-            return f"chain {one.chain_id} is still {one.status}: {retry} retries both"
-    for one in blockers:
-        if one.status is ChainStatus.OPEN:
-            return f"chain {one.chain_id} is open again: queuert chains retry {chain.id} makes this one wait for it"
-    # A retry fails again if one of them was deleted, and the job does not say how many there were.
-    retry = f"queuert chains retry {chain.id} runs it again, unless one was deleted"
-    return f"what it waited for is completed now: {retry}" if blockers else ""
+def _blockers_since(
+    chain: ChainRecord, blockers: Sequence[BlockerRecord], closed: Sequence[ChainRecord], around: Surroundings
+) -> str:
+    """What has become of the chains that made one fail, and which command does all: its error says what they were."""
+    direct = [one for one in blockers if one.status in RETRIABLE]
+    waits = named(one.chain_id for one in blockers if one.status is ChainStatus.OPEN)
+    if not direct:
+        if waits:
+            return f"{_are(waits, 'open again')}: {_retry([chain.id])} makes this one wait for it"
+        # A retry fails again if one of them was deleted, and the job does not say how many there were.
+        runs = f"{_retry([chain.id])} runs it again, unless one was deleted"
+        return f"what it waited for is completed now: {runs}" if blockers else ""
+    of_id = {one.chain_id: one.status for one in direct} | {one.id: one.status for one in closed}
+    failed = [id for id, status in of_id.items() if status is ChainStatus.FAILED]
+    cancelled = [id for id, status in of_id.items() if status is ChainStatus.CANCELLED]
+    states = ((failed, "failed"), (cancelled, "cancelled"))
+    said = ", ".join(_are(named(ids), status) for ids, status in states if ids)
+    closing = {one.id for one in closed if one.type in around.closing_types}
+    closing.update(one.chain_id for one in direct if one.type in around.closing_types)
+    # A cascade retries blockers that failed, or that close with their parents. Others must be given.
+    given = [id for id in cancelled if id not in closing]
+    if len(closed) >= MAX_CLOSED or len(given) > _NAMED_TO_RETRY:
+        if not given:
+            return f"{said}: {_retry([chain.id], cascade=True)} retries this one with them"
+        return f"{said}: retry all that are cancelled, and then {_retry([chain.id], cascade=True)} retries this one"
+    ids, before = {one.chain_id for one in direct}, {one.id for one in closed if _closed_before(one, chain)}
+    # What has closed again since does not count as the cause: a cascade of it does not reach this chain.
+    if ids <= before and len(ids) <= _NAMED_TO_RETRY:
+        all = list(dict.fromkeys([*(one.chain_id for one in direct), *given]))
+        them = "it" if len(all) == 1 else "them"
+        return f"{said}: {_retry(all, cascade=True)} retries {them} and what failed because of {them}"
+    return f"{said}: {_retry([chain.id, *given], cascade=True)} retries this one with what it waits for"
+
+
+def _closed_before(blocker: ChainRecord, chain: ChainRecord) -> bool:
+    return blocker.closed_at is not None and chain.closed_at is not None and blocker.closed_at <= chain.closed_at
+
+
+def _are(names: str, status: str) -> str:
+    """That chains, as ``named`` returns them, are failed, cancelled or open again."""
+    return f"chains {names} are {status}" if ", " in names or " and " in names else f"chain {names} is {status}"
+
+
+def _retry(ids: Sequence[str], *, cascade: bool = False) -> str:
+    """The command that retries chains, to be given to a shell as it is: ids are text of any kind."""
+    return f"queuert chains retry {shlex.join(ids)}{' --cascade' if cascade else ''}"
 
 
 def _crashes(job: Job) -> str:

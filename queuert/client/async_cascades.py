@@ -6,6 +6,7 @@ The reads are not one snapshot; the write that follows checks each chain under i
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -20,8 +21,9 @@ from queuert.errors import (
 )
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, JobStatus
+from queuert.limits import TypeTraits
 from queuert.state.async_store import AsyncStore
-from queuert.state.types import BlockerRecord, ChainUpdate, was_locked
+from queuert.state.types import BlockerLink, ChainUpdate, was_locked
 
 _T = TypeVar("_T")
 
@@ -37,8 +39,18 @@ close with those which a call cancels or completes."""
 _READ = 500
 """The chains that are read at once."""
 
+_READ_LINKS = 50
+"""The chains whose blockers are read at once."""
+
+_LINKS = 1_000
+"""The blockers of one of them, of all its jobs; of a chain with more, those of its last job are read alone."""
+
 _READ_DEPENDENTS = 50
 """The chains whose dependents, perhaps thousands of each, are read at once."""
+
+_FEW_DEPENDENTS = 100
+"""The dependents of a chain that are read with those which the cascade has already: a list of these, perhaps of 10,000
+ids, is sent only for chains that have more."""
 
 _SPARED = 25
 """The chains that are looked at and cancelled at once, of those that others may have begun to wait for meanwhile."""
@@ -82,14 +94,16 @@ async def failed_together(
     types = await _closing_types(store, connection, job_types)
     following = [chain for chain in found.values() if chain.status in _RETRIABLE or chain.id in given]
     while following:
-        blockers = {
-            blocker.chain_id
+        failed = {
+            blocker.id: blocker
             for of_chain in (await blockers_of(store, _tails(following), connection)).values()
             for blocker in of_chain
-            if blocker.status is ChainStatus.FAILED
-            or (blocker.status is ChainStatus.CANCELLED and blocker.type in types)
+            if blocker.id not in found
+            and (
+                blocker.status is ChainStatus.FAILED
+                or (blocker.status is ChainStatus.CANCELLED and blocker.type in types)
+            )
         }
-        failed = await existing_chains(store, sorted(blockers.difference(found)), connection)
         found.update(failed)
         _check_bound(len(found))
         following = list(failed.values())
@@ -145,8 +159,12 @@ async def closing_with(
 
 
 async def _closing_types(store: AsyncStore, connection: Any, job_types: Iterable[JobType[Any, Any]]) -> set[str]:
+    return closing_types(await store.list_type_traits(connection=connection), job_types)
+
+
+def closing_types(traits: Iterable[TypeTraits], job_types: Iterable[JobType[Any, Any]]) -> set[str]:
     """Return the job types that close with their parents, by what workers have recorded and by the given ones."""
-    types = {one.type for one in await store.list_type_traits(connection=connection) if one.closes_with_parent}
+    types = {one.type for one in traits if one.closes_with_parent}
     types.update(one.name for one in job_types if one.closes_with_parent)
     return types
 
@@ -378,9 +396,9 @@ async def _spread(
             one
             for of_chain in (await blockers_of(store, _tails(following), connection)).values()
             for one in of_chain
-            if one.chain_id not in found and one.chain_id not in kept and (types is None or one.type in types)
+            if one.id not in found and one.id not in kept and (types is None or one.type in types)
         ]
-        spared.update(one.chain_id for one in blockers if one.status is ChainStatus.OPEN)
+        spared.update(one.id for one in blockers if one.status is ChainStatus.OPEN)
         # One that another job waits for is looked at again, as that job may belong to a chain that was added since.
         awaited = await _awaited_by_others(store, sorted(spared), found, connection)
         added = await existing_chains(store, sorted(spared - awaited), connection)
@@ -388,8 +406,7 @@ async def _spread(
         spared = awaited
         through: dict[str, ChainRecord] = {}
         if types is None:
-            cancelled = {one.chain_id for one in blockers if one.status is ChainStatus.CANCELLED}
-            through = await existing_chains(store, sorted(cancelled.difference(passed)), connection)
+            through = {one.id: one for one in blockers if one.status is ChainStatus.CANCELLED and one.id not in passed}
             passed.update(through)
             _check_bound(len(found) + len(passed))
         elif len(found) - given > MAX_CASCADE:
@@ -405,18 +422,29 @@ def _tails(chains: Iterable[ChainRecord]) -> dict[str, str]:
     return {chain.id: chain.tail_id for chain in chains}
 
 
-async def blockers_of(store: AsyncStore, tails: Mapping[str, str], connection: Any) -> dict[str, list[BlockerRecord]]:
+async def blockers_of(store: AsyncStore, tails: Mapping[str, str], connection: Any) -> dict[str, list[ChainRecord]]:
     """Return the blockers of the last jobs of chains, by chain; chains whose jobs have none are left out.
 
     ``tails`` has the last job of each chain.
     """
-    found: dict[str, list[BlockerRecord]] = {}
+    ids: dict[str, list[str]] = {}
     for part in _parts(list(tails)):
         # Most chains have no blockers at all: one read says so of many.
-        links = await store.get_blocker_links(part, limit=1, connection=connection)
-        for chain_id in dict.fromkeys(link.chain_id for link in links):
-            found[chain_id] = await store.get_blockers(tails[chain_id], outputs=False, connection=connection)
-    return found
+        waiting = {link.chain_id for link in await store.get_blocker_links(part, limit=1, connection=connection)}
+        for some in _parts([id for id in part if id in waiting], _READ_LINKS):
+            of_chain: dict[str, list[BlockerLink]] = {id: [] for id in some}
+            for link in await store.get_blocker_links(some, limit=_LINKS, connection=connection):
+                of_chain[link.chain_id].append(link)
+            for id, links in of_chain.items():
+                if len(links) < _LINKS:
+                    ids[id] = [link.blocker_id for link in links if link.job_id == tails[id]]
+                else:  # They may be those of earlier jobs.
+                    records = await store.get_blockers(tails[id], outputs=False, connection=connection)
+                    ids[id] = [one.chain_id for one in records]
+    # Chains that wait for the same ones are many: each of these is read once.
+    unique = list(dict.fromkeys(one for of_chain in ids.values() for one in of_chain))
+    chains = await existing_chains(store, unique, connection)
+    return {id: [chains[one] for one in blockers if one in chains] for id, blockers in ids.items()}
 
 
 def _parts(items: Sequence[_T], size: int = _READ) -> Iterator[Sequence[_T]]:
@@ -461,18 +489,12 @@ async def _failed_after(
     failed: dict[str, ChainRecord] = {}
     for part in _parts(blockers, _READ_DEPENDENTS):
         of_part = {chain.id: chain for chain in part}
-        links = []
-        for chains, statuses in (
-            (list(of_part), (JobStatus.FAILED,)),
-            ([id for id, chain in of_part.items() if chain.status not in _RETRIABLE], _NOT_FAILED),
-        ):
-            links += await store.get_dependent_links(
-                chains,
-                statuses=statuses,
-                limit=MAX_CASCADE + 1,
-                excluding=[*found, *failed],
-                connection=connection,
-            )
+        known = {*found, *failed}
+        retried = [id for id, chain in of_part.items() if chain.status not in _RETRIABLE]
+        links = [
+            *await _dependents(store, list(of_part), (JobStatus.FAILED,), MAX_CASCADE + 1, known, connection),
+            *await _dependents(store, retried, _NOT_FAILED, MAX_CASCADE + 1, known, connection),
+        ]
         dependents = await existing_chains(store, sorted({link.chain_id for link in links}), connection)
         for link in links:
             chain = dependents.get(link.chain_id)
@@ -501,8 +523,35 @@ async def _awaited_by_others(
     """Return those of the chains that a job of another chain than these waits for."""
     awaited: set[str] = set()
     for part in _parts(ids):
-        links = await store.get_dependent_links(
-            part, statuses=(JobStatus.BLOCKED,), limit=1, excluding=chains, connection=connection
-        )
+        links = await _dependents(store, part, (JobStatus.BLOCKED,), 1, chains, connection)
         awaited.update(link.blocker_id for link in links)
     return awaited
+
+
+async def _dependents(
+    store: AsyncStore,
+    ids: Sequence[str],
+    statuses: Collection[JobStatus],
+    limit: int,
+    chains: Collection[str],
+    connection: Any,
+) -> list[BlockerLink]:
+    """Return which jobs of other chains than ``chains`` wait for chains or did, ``limit`` of each or more."""
+    if not ids:
+        return []
+    if len(chains) <= _FEW_DEPENDENTS:
+        return await store.get_dependent_links(
+            ids, statuses=statuses, limit=limit, excluding=chains, connection=connection
+        )
+    links = await store.get_dependent_links(ids, statuses=statuses, limit=_FEW_DEPENDENTS, connection=connection)
+    read = Counter(link.blocker_id for link in links)
+    others = [link for link in links if link.chain_id not in chains]
+    enough = Counter(link.blocker_id for link in others)
+    # Behind so many there may be more, also if none of those that were read counts.
+    full = {id: None for id in ids if read[id] >= _FEW_DEPENDENTS and enough[id] < limit}
+    if not full:
+        return others
+    more = await store.get_dependent_links(
+        list(full), statuses=statuses, limit=limit, excluding=chains, connection=connection
+    )
+    return [link for link in others if link.blocker_id not in full] + more

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from queuert.client.arguments import known_client_types
 from queuert.client.async_base import AsyncClientBase
+from queuert.client.async_cascades import blockers_of, closing_types, existing_chains
 from queuert.errors import ChainNotFoundError, ConfigurationError, QueuertError
 from queuert.explanations import (
     MAX_CHAINS,
+    MAX_CLOSED,
     MAX_DEPTH,
+    RETRIABLE,
     Cause,
     Explanation,
     Surroundings,
@@ -94,11 +97,13 @@ async def _surroundings(store: AsyncStore, job_types: JobTypes) -> Surroundings:
     paused = {one.type: one for one in await store.list_paused_job_types()}
     workers = await store.list_workers()
     held = await store.count_held([one.id for one in workers])
-    by_clients = known_client_types(job_types, client_types(await store.list_type_traits()))
+    traits = await store.list_type_traits()
+    by_clients = known_client_types(job_types, client_types(traits))
     return Surroundings(
         paused,
         [replace(one, running=held.get(one.id, 0)) for one in workers],
         {one.type: one for one in by_clients},
+        frozenset(closing_types(traits, job_types)),
     )
 
 
@@ -123,6 +128,8 @@ class _Read:
     facts: WaitFacts
     blockers: Sequence[BlockerRecord]
     """The chains that the job waits for, or waited for if one of them made it fail."""
+    closed: Sequence[ChainRecord] = ()
+    """Those of them that are failed or cancelled, and such ones that made these fail."""
 
 
 @dataclass(slots=True)
@@ -147,7 +154,7 @@ class _Reader:
         if read is None:
             return None
         chain, job, facts = read.chain, read.job, read.facts
-        found = reasons(chain, job, facts, self.around, read.blockers)
+        found = reasons(chain, job, facts, self.around, read.blockers, read.closed)
         is_open = chain.status is ChainStatus.OPEN
         waits_for = [one.chain_id for one in read.blockers if is_open and one.status is ChainStatus.OPEN]
         is_behind = any(reason.cause is Cause.KEY_ORDER for reason in found)
@@ -191,7 +198,29 @@ class _Reader:
         blockers: Sequence[BlockerRecord] = ()
         if failed_for_blocker(chain) or (job.status is JobStatus.BLOCKED and chain.status is ChainStatus.OPEN):
             blockers = await self.store.get_blockers(job.id, outputs=False)
-        return _Read(chain, job, facts, blockers)
+        closed = await self._closed(blockers) if failed_for_blocker(chain) else ()
+        return _Read(chain, job, facts, blockers, closed)
+
+    async def _closed(self, blockers: Sequence[BlockerRecord]) -> list[ChainRecord]:
+        """Return those of the blockers that are failed or cancelled, and such ones that kept these from running."""
+        found: dict[str, ChainRecord] = {}
+        below = [one.chain_id for one in blockers if one.status in RETRIABLE]
+        while below and len(found) < MAX_CLOSED:
+            chains = await existing_chains(self.store, below[: MAX_CLOSED - len(found)], None)
+            found.update(chains)
+            # A retry of what was cancelled, or failed for a blocker itself, fails again unless these are retried.
+            tails = {
+                chain.id: chain.tail_id
+                for chain in chains.values()
+                if chain.status is ChainStatus.CANCELLED or failed_for_blocker(chain)
+            }
+            of_chains = (await blockers_of(self.store, tails, None)).values()
+            below = list(
+                dict.fromkeys(
+                    one.id for some in of_chains for one in some if one.status in RETRIABLE and one.id not in found
+                )
+            )
+        return list(found.values())
 
     async def _explain_all(self, ids: list[str], depth: int) -> tuple[list[Explanation], int]:
         """Return the explanations of chains, and how many there are besides."""

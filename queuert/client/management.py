@@ -68,7 +68,8 @@ def expected_last_type(
 
 def closed_with(chain_id: str, how: Literal["completed", "continued"]) -> str:
     """Return the message of chains that are cancelled as a client has completed or continued the one they were for."""
-    return f"cancelled with chain {chain_id}, which a client has {how}"
+    # The first line is the same for all of them, as chains are found by it: see ``JobError.summary``.
+    return f"cancelled with the chain that waited for it, which a client has {how}.\nIt is chain {chain_id!r}"
 
 
 def chain_closed(result: ChainUpdate, *, in_callers_transaction: bool = False) -> ChainClosed:

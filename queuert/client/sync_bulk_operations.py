@@ -12,7 +12,6 @@ from datetime import datetime
 
 from queuert.attributes import GivenAttributes
 from queuert.bulk_operations import (
-    BULK_OPERATION_TYPE,
     CLIENT_HOLDER,
     BulkAction,
     BulkOperation,
@@ -30,6 +29,7 @@ from queuert.client.sync_base import ClientBase
 from queuert.client.sync_bulk_runner import BulkRunner
 from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.ids import new_id
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainStatus
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.notify.adapter import Topic

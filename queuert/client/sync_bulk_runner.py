@@ -13,7 +13,6 @@ from typing import Any
 
 from queuert.bulk_operations import (
     BATCH,
-    BULK_OPERATION_TYPE,
     BulkAction,
     BulkProgress,
     BulkRequest,
@@ -23,7 +22,7 @@ from queuert.bulk_operations import (
 )
 from queuert.client.management import CANCELLED_BY_CLIENT, TooManyChainsError, chain_closed
 from queuert.client.renewing import RenewedLease, sync_renewed
-from queuert.client.sync_cascades import blockers_of, cancel_closing, cancel_unheld, existing_chains
+from queuert.client.sync_cascades import blockers_of, cancel_closing, cancel_unheld
 from queuert.errors import (
     BlockerReferenceError,
     ChainNotFoundError,
@@ -35,7 +34,7 @@ from queuert.errors import (
     StateUnavailableError,
 )
 from queuert.ids import new_id, new_token
-from queuert.job_types import JobType
+from queuert.job_types import BULK_OPERATION_TYPE, JobType
 from queuert.jobs import ChainRecord, ChainStatus, JobError
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.notify.results import Notifications, delete_notifications, update_notifications
@@ -234,22 +233,23 @@ class _AsyncBatch:
         looked_at = {*page, *waits_for}
         tails = {chain.id: chain.tail_id for chain in chains}
         while tails:
+            found: dict[str, ChainRecord] = {}
             for id, blockers in (blockers_of(self._store, tails, connection)).items():
-                waits_for[id] = {
-                    one.chain_id
+                waiting = [
+                    one
                     for one in blockers
                     if one.status in statuses and (filter.types is None or one.type in filter.types)
-                }
+                ]
+                waits_for[id] = {one.id for one in waiting}
+                found.update({one.id: one for one in waiting})
             left = MAX_AHEAD + len(page) - len(looked_at)
-            others = sorted({one for id in tails for one in waits_for[id]}.difference(looked_at))[:left]
+            others = sorted(found.keys() - looked_at)[:left]
             looked_at.update(others)
-            tails = {}
-            for begin in range(0, len(others), BATCH):
-                # A part at a time, since the records have the inputs.
-                found = existing_chains(self._store, others[begin : begin + BATCH], connection)
-                for chain in found.values():
-                    if filter.matches(chain) and request.selects(chain) and request.fits(chain, started_at):
-                        tails[chain.id] = chain.tail_id
+            tails = {
+                id: found[id].tail_id
+                for id in others
+                if filter.matches(found[id]) and request.selects(found[id]) and request.fits(found[id], started_at)
+            }
             waits_for.update({id: set() for id in tails})
         return {id: blockers.intersection(waits_for) for id, blockers in waits_for.items()}
 

@@ -326,7 +326,7 @@ class ClientManagement(ClientBase):
         """Cancel open chains, whatever the status of their last jobs, and release the jobs that waited for them.
 
         Open chains that only these wait for are cancelled with them if their job type says ``closes_with_parent``.
-        Nothing is with a given chain that was closed before: a child of it that is open again stays so.
+        Nothing closes with a given chain that was closed before: a child of it that is open again stays so.
 
         Args:
             chains: ids or handles.

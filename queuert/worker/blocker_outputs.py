@@ -60,8 +60,8 @@ def check_completed(blockers: Sequence[Blocker | BlockerRecord]) -> None:
             reason = first_line(str(blocker.error)) if blocker.error else "without a reason"
             # The first line is the same for all that failed for one cause: failures are grouped by it.
             raise BlockerFailedError(
-                f"a chain of type {blocker.type!r}, which it waited for, {blocker.status}: {reason}\n"
-                f"it is chain {blocker.chain_id!r}"
+                f"a chain of type {blocker.type!r}, which it waited for, {blocker.status}: {reason.rstrip('.')}.\n"
+                f"It is chain {blocker.chain_id!r}"
             )
 
 

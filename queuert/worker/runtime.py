@@ -11,11 +11,10 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.client import AsyncClient, Client
 from queuert.errors import StateError, StateUnavailableError
 from queuert.ids import new_id
-from queuert.job_types import JobType
+from queuert.job_types import BULK_OPERATION_TYPE, JobType
 from queuert.jobs import AbortReason
 from queuert.notify.adapter import Notification, Subscription, Topic
 from queuert.observability.events import LifespanFailed, StoreCallFailed, WorkerStarted, WorkerStopped, WorkerStopping

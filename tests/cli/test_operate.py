@@ -18,13 +18,14 @@ from psycopg.types.json import Jsonb
 
 from queuert import Client, Deduplicate, JobStatus, JobType, JobTypes, NewChain, PostgresState, after
 from queuert.activity import Activity, ActivityReport, Histogram
-from queuert.bulk_operations import BULK_OPERATION_TYPE, BulkPreview
+from queuert.bulk_operations import BulkPreview
 from queuert.cli import events, main, operations, why
 from queuert.cli.output import print_page, shown
 from queuert.documents import EventDocument, Hidden, WebhookAttemptDocument
 from queuert.errors import ConfigurationError, RightMissingError, StateUnavailableError
 from queuert.explanations import Explanation
 from queuert.ids import new_token
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.limits import Limits, TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.schedules import RecurringSchedule

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from queuert import AsyncClient, Client, JobType, JobTypes, NewChain
-from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction, BulkPreview, BulkRequest, PreviewGroup
+from queuert.bulk_operations import BATCH, BulkAction, BulkPreview, BulkRequest, PreviewGroup
 from queuert.client import async_bulk_runner, async_cascades, renewing, sync_bulk_runner
 from queuert.client.async_bulk_runner import _AsyncBatch
 from queuert.client.async_cascades import Cascade
@@ -26,6 +26,7 @@ from queuert.errors import (
     LeaseLostError,
 )
 from queuert.ids import new_token
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, JobError, JobStatus
 from queuert.limits import TypeTraits
 from queuert.notify.adapter import Topic

@@ -29,7 +29,7 @@ from queuert.observability.events import ChainClosed
 from queuert.state import AsyncStore, StateAdapter
 from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
-from queuert.state.types import ClaimRequest, NewJob
+from queuert.state.types import ClaimRequest, Finish, FinishKind, NewJob
 from queuert.testing import AsyncJobQueue
 from queuert.testing.conformance.builders import ask, claim_one, complete, fail, wait
 from queuert.testing.events import EventLog
@@ -319,6 +319,28 @@ async def test_a_chain_that_is_retried_while_a_cascade_begins(queue: Queue, monk
     assert sorted(await queue.client.retry_chain(blocker, cascade=True)) == sorted(dependents)
 
 
+@pytest.mark.parametrize("cascade", [False, True])
+async def test_chains_that_another_client_retries_between_two_scripts_are_left_out(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, cascade: bool
+) -> None:
+    """On Redis, more than 25 chains are checked by some scripts, and written by others."""
+    from queuert.state.redis import RedisState
+    from queuert.state.redis.async_management import AsyncRedisManagement
+
+    async with AsyncClient(RedisState(redis_url), JOB_TYPES, notify=InProcessNotify()) as client:
+        ids = [chain.id for chain in await client.start_chains([NewChain(work, n) for n in range(60)])]
+        await client.cancel_chains(ids)
+        before, others, store = AsyncRedisManagement._check, [ids[0], ids[-1]], await client._open_store()
+
+        async def check(*arguments: Any) -> None:
+            await before(*arguments)
+            await store.retry_chains(others)
+
+        monkeypatch.setattr(AsyncRedisManagement, "_check", check)
+        assert sorted(await client.retry_chains(ids, cascade=cascade)) == sorted(ids[1:-1])
+        assert {one.status for one in await client.list_chains()} == {ChainStatus.OPEN}
+
+
 async def test_a_cascade_leaves_the_blockers_of_a_failed_chain(queue: Queue) -> None:
     """They may have been retried since, and run."""
     blocker, [parent] = await queue.failed_tree(1)
@@ -363,10 +385,12 @@ async def test_children_close_with_a_parent_that_a_client_completes(
         else:
             await client.complete_chain(parent, 2)
         found = await client.get_chain(mine.id)
-        assert (found.status, str(found.error)) == (
-            ChainStatus.CANCELLED,
-            f"cancelled with chain {parent.id}, which a client has {'continued' if goes_on else 'completed'}",
-        )
+        line = f"which a client has {'continued' if goes_on else 'completed'}."
+        assert found.status is ChainStatus.CANCELLED
+        assert str(found.error) == f"cancelled with the chain that waited for it, {line}\nIt is chain '{parent.id}'"
+        # Those of all parents have one summary, by which bulk operations choose chains.
+        assert found.error is not None
+        assert found.error.summary == f"cancel: cancelled with the chain that waited for it, {line}"
         closed = [(one.chain_id, str(one.status)) for one in log.of(ChainClosed)]
         assert closed == [*([] if goes_on else [(parent.id, "completed")]), (mine.id, "cancelled")]
         alone = await client.start_chain(child, 4)
@@ -556,6 +580,71 @@ async def test_a_batch_with_too_many_children_for_one_write(
         closed, still_open = ChainStatus.CANCELLED, ChainStatus.OPEN
         assert await queue.statuses(*parents) == [closed, still_open, closed, closed]
         assert await queue.statuses(*children) == [closed, still_open, closed, closed]
+
+
+@pytest.mark.parametrize("links", [3, 1_000])
+async def test_blockers_of_many_chains_are_read_at_once(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, links: int
+) -> None:
+    """Those of their last jobs; alone only of chains with very many."""
+    monkeypatch.setattr(async_cascades, "_LINKS", links)
+    first, *shared = await queue.client.start_chains([NewChain(work, n) for n in range(4)])
+    one, other = await queue.client.start_chains([NewChain(join, n, blockers=[first]) for n in range(2)])
+    await queue.store.finish([complete(await claim_one(queue.store))])
+    for claimed in await queue.store.claim(ask("join", limit=2)):
+        await queue.store.finish([Finish(claimed, FinishKind.WAIT, blockers=tuple(chain.id for chain in shared))])
+    parents = [one.id, other.id, (await queue.client.start_chain(join, 7)).id]
+    chains = await async_cascades.existing_chains(queue.store, parents, None)
+    reads = list[Any]()
+    kind = type(getattr(queue.store, "_store", queue.store))
+    for name in ("get_blockers", "get_blocker_links", "get_chains"):
+        _record(monkeypatch, kind, name, reads)
+    tails = {id: chain.tail_id for id, chain in chains.items()}
+    found = await async_cascades.blockers_of(queue.store, tails, None)
+    names = [name for name, _ in reads]
+    assert names.count("get_blockers") == (2 if links == 3 else 0)
+    assert len(names) - names.count("get_blockers") == 3
+    expected = [first.id, *(chain.id for chain in shared)]
+    assert {id: [blocker.id for blocker in blockers] for id, blockers in found.items()} == {
+        one.id: expected,
+        other.id: expected,
+    }
+
+
+@pytest.mark.parametrize("few", [0, 2, 100])
+async def test_the_chains_of_a_cascade_are_sent_only_where_they_matter(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """However many dependents of a chain are read with those that the cascade has, all others are found."""
+    monkeypatch.setattr(async_cascades, "_FEW_DEPENDENTS", few, raising=False)
+    roots = await queue.client.start_chains([NewChain(work, n) for n in range(120)])
+    middle = await queue.client.start_chains([NewChain(join, n, blockers=roots[:3]) for n in range(5)])
+    last = await queue.client.start_chains([NewChain(join, n, blockers=[*roots[:3], *middle]) for n in range(3)])
+    below = await queue.client.start_chain(join, 9, blockers=last)
+    ids = [chain.id for chain in [*roots, *middle, *last, below]]
+    calls = list[tuple[int, int]]()
+    kind: Any = type(getattr(queue.store, "_store", queue.store))
+    before = kind.get_dependent_links
+
+    def read(store: Any, chains: Any, **named: Any) -> Any:
+        calls.append((len(chains), len(named.get("excluding", ()))))
+        return before(store, chains, **named)
+
+    monkeypatch.setattr(kind, "get_dependent_links", read)
+    await queue.fail_all("work")
+    for _ in range(3):
+        await queue.fail_all("join")
+    retried = await queue.client.retry_chains(roots, cascade=True)
+    assert sorted(retried) == sorted(ids)
+    assert all(count for count, _ in calls), "no call is without chains"
+    if few == 100:
+        assert max(excluded for _, excluded in calls) == 0
+    assert await queue.client.cancel_chains([below], cascade=True) == [True] * len([below, *last, *middle, *roots[:3]])
+    other = await queue.client.start_chain(work, 1)
+    parents = await queue.client.start_chains([NewChain(join, n, blockers=[other]) for n in range(7)])
+    assert await queue.client.cancel_chains(parents[:-1], cascade=True) == [True] * 6
+    assert await queue.statuses(other.id) == [ChainStatus.OPEN]
+    assert await queue.client.cancel_chains(parents[-1:], cascade=True) == [True] * 2
 
 
 async def test_no_payloads_are_read(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 from queuert import AsyncClient, JobType, JobTypes, Limits, Rate, after
-from queuert.bulk_operations import BULK_OPERATION_TYPE
+from queuert.cli import build_parser
 from queuert.client.async_explaining import reasons_of
 from queuert.errors import ChainNotFoundError, StateError, WaitTimeoutError
 from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Cause, Explanation, Reason, Surroundings, reasons
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobError, JobStatus
 from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
@@ -53,6 +55,17 @@ class Queue:
         request = replace(ask("work", **options), limits={} if limits is None else {"work": limits})
         [claimed] = await self.store.claim(request)
         return claimed
+
+    async def fail_work(self) -> None:
+        """Fail all jobs of the type "work"."""
+        for claimed in await self.store.claim(ask("work", limit=500)):
+            await self.store.finish([fail(claimed)])
+
+    async def fail_joins(self) -> None:
+        """Fail all jobs of the type "join" for their blockers."""
+        for claimed in await self.store.claim(ask("join", limit=500)):
+            error = JobError("blocker_failed", "a chain failed", "BlockerFailedError")
+            await self.store.finish([Finish(claimed, FinishKind.FAIL, error=error)])
 
     async def causes(self, chain: Any) -> list[str]:
         return [str(cause) for cause in (await self.client.explain(chain)).causes]
@@ -549,8 +562,8 @@ async def test_it_failed_for_a_blocker_that_was_retried_since(queue: Queue) -> N
     error = JobError("blocker_failed", "a chain failed", "BlockerFailedError")
     await queue.store.finish([Finish(job, FinishKind.FAIL, error=error)])
     assert (await queue.only(chain)).text.endswith(
-        "BlockerFailedError: a chain failed; chain blocker is still failed: "
-        "queuert chains retry blocker --cascade retries both"
+        "BlockerFailedError: a chain failed; chain blocker is failed: "
+        "queuert chains retry blocker --cascade retries it and what failed because of it"
     )
     await queue.client.retry_chain(blocker)
     assert (await queue.only(chain)).text.endswith(
@@ -561,6 +574,92 @@ async def test_it_failed_for_a_blocker_that_was_retried_since(queue: Queue) -> N
     assert (await queue.only(chain)).text.endswith(
         f"; what it waited for is completed now: queuert chains retry {chain.id} runs it again, unless one was deleted"
     )
+
+
+async def cancelled(queue: Queue, *ids: str) -> None:
+    await queue.client.cancel_chains(ids)
+
+
+async def retried_in_vain(queue: Queue, *ids: str) -> None:
+    await queue.client.retry_chains(ids)
+    await queue.fail_work()
+
+
+async def retried_and_completed(queue: Queue, *ids: str) -> None:
+    await queue.client.retry_chains(ids)
+    for claimed in await queue.store.claim(ask("work", limit=500)):
+        await queue.store.finish([complete(claimed)])
+
+
+async def retried(queue: Queue, *ids: str) -> None:
+    await queue.client.retry_chains(ids)
+
+
+async def retried_and_cancelled(queue: Queue, *ids: str) -> None:
+    await queue.client.retry_chains(ids)
+    await queue.client.cancel_chains(ids)
+
+
+Act = Callable[..., Awaitable[None]]
+
+
+@pytest.mark.parametrize("act", [None, retried_in_vain, retried_and_completed, retried, retried_and_cancelled])
+@pytest.mark.parametrize("begins", ["failed", "cancelled", "failed below", "cancelled below"])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_the_command_that_it_names_runs_a_chain_that_failed_for_a_blocker(
+    queue: Queue, begins: str, act: Act | None, count: int
+) -> None:
+    """Whatever has become of the blockers since. The command is read as a shell and the command line read it."""
+    causes = [(await queue.client.start_chain(work, n, id=f"cause {n}; 'x'")).id for n in range(3)]
+    waits_for = causes
+    if "below" in begins:
+        waits_for = [(await queue.client.start_chain(join, 1, blockers=causes)).id]
+    top = await queue.client.start_chain(join, 2, blockers=waits_for)
+    if "cancelled" in begins:
+        await cancelled(queue, *causes)
+    await queue.fail_work()
+    await queue.fail_joins()
+    await queue.fail_joins()
+    if act is not None:
+        await act(queue, *causes[:count])
+    [said] = (await queue.client.explain(top)).reasons
+    await do(queue, said.text)
+    # What it waits for is completed in turn: then it runs, and no blocker is left that is not completed.
+    for type in ("work", "join"):
+        for claimed in await queue.store.claim(ask(type, limit=500)):
+            if claimed.chain_id != top.id:
+                await queue.store.finish([complete(claimed)])
+            else:
+                await queue.store.finish([Finish(claimed, FinishKind.INTERRUPT)])
+    assert {one.status for one in await queue.store.get_blockers(top.id)} == {ChainStatus.COMPLETED}
+    [job] = await queue.store.get_jobs([top.id])
+    assert job is not None
+    assert job.status is JobStatus.READY
+
+
+async def do(queue: Queue, text: str) -> None:
+    """Do the command that a text names."""
+    [command] = re.findall(r"queuert (chains retry .+?) (?:retries|runs|makes) ", text)
+    args = build_parser().parse_args(shlex.split(command))
+    await queue.client.retry_chains(args.ids, cascade=args.cascade)
+
+
+async def test_many_blockers_that_have_closed_are_counted(queue: Queue) -> None:
+    """Those that were cancelled are to be retried first, unless their type closes with its parent."""
+    ids = [(await queue.client.start_chain(work, n, id=f"c{n:02}")).id for n in range(30)]
+    top = await queue.client.start_chain(join, 2, blockers=ids)
+    await queue.client.cancel_chains(ids[10:])
+    await queue.fail_work()
+    await queue.fail_joins()
+    failed, cancelled = "chains c00, c01, c02 and 7 more are failed", "chains c10, c11, c12 and 17 more are cancelled"
+    retry = f"queuert chains retry {top.id} --cascade"
+    assert (await queue.only(top)).text.endswith(
+        f"; {failed}, {cancelled}: retry all that are cancelled, and then {retry} retries this one"
+    )
+    await queue.worker(traits=(TypeTraits("work", closes_with_parent=True),))
+    assert (await queue.only(top)).text.endswith(f"; {failed}, {cancelled}: {retry} retries this one with them")
+    await do(queue, (await queue.only(top)).text)
+    assert {one.status for one in await queue.store.get_blockers(top.id)} == {ChainStatus.OPEN}
 
 
 async def test_chains_that_wait_for_each_other(queue: Queue) -> None:

@@ -12,8 +12,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, PostgresState, Processors
-from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.errors import ConfigurationError, StateUnavailableError
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import JobStatus
 from queuert.limits import ClientType
 from queuert.observability import gauges as gauges_module

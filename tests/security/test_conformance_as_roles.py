@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from queuert import Client, JobTypes
-from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.deduplication import Deduplicate
 from queuert.event_log import EventFilter, EventLevel
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import JobStatus
 from queuert.limits import Limits
 from queuert.policies import Keep, Retention

@@ -24,10 +24,11 @@ from queuert import (
     PostgresState,
     after,
 )
-from queuert.bulk_operations import BULK_OPERATION_TYPE, BulkAction, BulkProgress, BulkRequest, encode_batch
+from queuert.bulk_operations import BulkAction, BulkProgress, BulkRequest, encode_batch
 from queuert.cli import main
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, MigrationError, RightMissingError, SchemaMissingError, StateError
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.migrations import downgrade, upgrade
 from queuert.notify.in_process import InProcessNotify

@@ -14,9 +14,9 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from queuert import ChainStatus, JobStatus, JobType, JobTypes, Outcome, RecurringSchedule, RetryPolicy, after
-from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.errors import ConfigurationError, StateUnavailableError
 from queuert.ids import new_token
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.limits import TypeTraits
 from queuert.run_at import at
 from queuert.schedules import Overlap, tick_id

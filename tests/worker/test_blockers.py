@@ -84,7 +84,7 @@ async def test_a_blocker_that_fails_fails_the_dependent(harness: PostgresHarness
     further = await harness.client.start_chain(text, "y", blockers=[waiting])
     another = await harness.client.start_chain(text, "x", blockers=[await harness.client.start_chain(number, 1)])
     async with harness.worker():
-        with pytest.raises(JobFailedError, match=r"for a reason\nit is chain 'failing'"):
+        with pytest.raises(JobFailedError, match=r"for a reason\.\nIt is chain 'failing'"):
             await waiting.result(WAIT)
         with pytest.raises(JobFailedError):
             await further.result(WAIT)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from queuert import AsyncClient, InProcessWorker, JobType, JobTypes, NewChain
-from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE
+from queuert.bulk_operations import BATCH
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainStatus
 from queuert.policies import Retention
 from queuert.state.postgres.async_store import AsyncPostgresStore

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.errors import (
     BlockerReferenceError,
     ChainNotRetriableError,
     JobNotFoundError,
     JobNotTriggerableError,
 )
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainRecord, ChainStatus, JobStatus
 from queuert.state.paging import ChainFilter, PageRequest
 from queuert.state.types import ChainUpdate, DeleteResult, SweepResult, TriggeredJob, WorkerlessCompletion

@@ -10,9 +10,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.client import AsyncChain
 from queuert.ids import new_id
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainStatus
 from queuert.web.dashboard.charts import SPARK_HEIGHT, SPARK_WIDTH, Bar, Spark
 from queuert.web.dashboard.pages.shared import COUNTED, LOOKED_AT, known_types, time_of

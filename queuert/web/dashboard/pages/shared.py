@@ -10,8 +10,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from queuert.activity import Activity
-from queuert.bulk_operations import BULK_OPERATION_TYPE, CLIENT_HOLDER
+from queuert.bulk_operations import CLIENT_HOLDER
 from queuert.event_log import EventLog
+from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainStatus, Job, JobStatus
 from queuert.limits import ClientType, PausedType
 from queuert.new_chain import checked_priority
