@@ -55,8 +55,8 @@ _BY_ROLES = {
     _START: "start_chain start_chains start_and_wait",
     READ: "get_chain get_chains find_chain get_job get_jobs wait watch_chain list_chains list_jobs list_chain_jobs "
     "list_dependents get_chain_states get_blockers get_chain_tree get_steps get_phases explain list_schedules "
-    "list_events follow follow_events preview_bulk_operation get_bulk_operation list_bulk_operations",
-    COUNT: "open count_jobs preview_prune get_demand get_activity list_workers list_client_types list_paused_job_types "
+    "list_events follow follow_events preview_bulk_operation preview_prune get_bulk_operation list_bulk_operations",
+    COUNT: "open count_jobs get_demand get_activity list_workers list_client_types list_paused_job_types "
     "event_cursor get_event_log",
     _SEND: "trigger_job trigger_jobs send_event send_event_to_key",
     _MANAGE: "cancel_chain cancel_chains cancel_chains_of_key retry_chain retry_chains reschedule_chains "

@@ -777,7 +777,9 @@ class AsyncClientManagement(AsyncClientBase):
         statuses: Iterable[ChainStatus | str] | None = None,
         counted_up_to: int = COUNTED_CHAINS,
     ) -> BulkPreview:
-        """Count the chains that :meth:`prune_chains` would delete by their age, with the same arguments.
+        """Count the chains that :meth:`prune_chains` would delete by their age, by type and status.
+
+        The arguments are the same.
 
         Chains whose own ``result_ttl`` is over are not counted. Counting ends at a page that reaches
         ``counted_up_to`` chains; the result then has ``more`` set.
