@@ -203,10 +203,10 @@ class _Script(io.StringIO):
 
 
 def _sizes(dsn: str, schema: str) -> dict[str, tuple[int | None, int]]:
-    # Of what was never analyzed, reltuples is -1. An empty one has no rows, whatever the statistics say.
+    # Of a table that was never analyzed, reltuples is -1. An empty one has no rows, whatever the statistics say.
     query = """
         SELECT relation.relname,
-            CASE WHEN NOT bool_or(part.reltuples < 0 AND pg_relation_size(part.oid) > 0)
+            CASE WHEN NOT bool_or(part.reltuples < 0 AND part.relkind = 'r' AND pg_relation_size(part.oid) > 0)
                 THEN sum(greatest(part.reltuples, 0))::bigint END,
             sum(pg_table_size(part.oid))::bigint
         FROM pg_class AS relation

@@ -790,14 +790,15 @@ class AsyncClientManagement(AsyncClientBase):
         """
         most = checked_bound("counted_up_to", counted_up_to)
         store, request = await self._open_store(), await self._pruning(older_than, job_types, statuses)
-        request, groups = replace(request, preview=True), Counter[tuple[str, ChainStatus]]()
+        request, groups, seen = replace(request, preview=True), Counter[tuple[str, ChainStatus]](), 0
         while True:
             result = await store.prune(request)
+            seen += len(result.chain_ids)
             chains = await existing_chains(store, result.chain_ids, None)
             groups.update((chain.type, chain.status) for chain in chains.values())
             if result.cursor is None:
                 return preview_of(groups, more=False)
-            if groups.total() >= most:
+            if seen >= most:
                 return preview_of(groups, more=True)
             request = replace(request, cursor=result.cursor)
 

@@ -67,6 +67,8 @@ class _Crew:
         self._idle = deque[None]()
         """As many as there are threads without a call; more if all threads have started and calls have waited."""
         self._count = 0
+        self._missing = 0
+        """Threads that could not start, though there was a call for each."""
         self._lock = threading.RLock()
         """Reentrant: while a thread starts, the garbage collector may close coroutines, and these call the store."""
         self._start_another()
@@ -77,12 +79,18 @@ class _Crew:
         try:
             self._idle.pop()
         except IndexError:
-            self._start_another()
+            if not self._start_another():
+                self._missing += 1
+        else:
+            # A thread is idle; or it is the call of a missing thread that has ended, and all are at work.
+            if self._missing and self._start_another():
+                self._missing -= 1
         future = Future[_T]()
         self._work.put((future, function))
         return future
 
-    def _start_another(self) -> None:
+    def _start_another(self) -> bool:
+        """Whether it has started, or all that are allowed have."""
         with self._lock:
             if self._count < self._most:
                 name = f"{self._name}_{self._count}"
@@ -94,6 +102,8 @@ class _Crew:
                     # The interpreter ends, or the system has no more threads: calls wait for those that there are.
                     if not self._count or not isinstance(error, RuntimeError):
                         raise
+                    return False
+            return True
 
     def end(self) -> None:
         """Let the threads end after the calls that wait now."""
@@ -142,9 +152,11 @@ class _Threads:
         return asyncio.wrap_future(self.crew(use).submit(function))
 
     def crew(self, use: _Use) -> _Crew:
-        if not self._crews:
-            self._crews = {use: _Crew(f"queuert-store-{use.value}", count) for use, count in self._counts.items()}
-        return self._crews[use]
+        crews = self._crews  # Another thread may end them meanwhile.
+        if not crews:
+            crews = {use: _Crew(f"queuert-store-{use.value}", count) for use, count in self._counts.items()}
+            self._crews = crews
+        return crews[use]
 
     def end(self) -> None:
         crews, self._crews = self._crews, {}

@@ -185,13 +185,15 @@ def test_a_poison_job(runbook: Callable[[str], Runbook], client: Client, dsn: st
     store.open()
     alive(client, "page")
     for number in (1, 2):
-        [held] = store.claim(
-            ClaimRequest({"page": 60.0}, 1, "worker-7", f"00000000-0000-0000-0000-00000000000{number}")
+        # The first time another job runs beside it, and expires as well.
+        held = store.claim(
+            ClaimRequest({"page": 60.0}, 3 - number, "worker-7", f"00000000-0000-0000-0000-00000000000{number}")
         )
-        assert held.id == poison.id
+        assert [one.id for one in held] == [poison.id, other.id][: 3 - number]
         with psycopg.connect(dsn) as connection:
             connection.execute(
-                "UPDATE queuert.job SET lease_expires_at = now() - interval '1 s' WHERE id = %s", [held.id]
+                "UPDATE queuert.job SET lease_expires_at = now() - interval '1 s' WHERE id = ANY (%s)",
+                [[one.id for one in held]],
             )
         store.reap(ReapRequest({"page": RetryPolicy(initial_delay=0.0, max_crashes=2)}))
         if number == 1:
@@ -202,7 +204,7 @@ def test_a_poison_job(runbook: Callable[[str], Runbook], client: Client, dsn: st
     store.close()
     header, *rows = [line.split() for line in run("jobs list", TYPE="page").splitlines()]
     counted = {row[header.index("id")]: row[header.index("lease_expirations")] for row in rows}
-    assert counted == {poison.id: "2", other.id: "0"}
+    assert counted == {poison.id: "2", other.id: "1"}
     assert poison.id in run("chains list --status failed", TYPE="page")
     shown = run("jobs show", ID=poison.id)
     assert "worker-7" in shown

@@ -63,6 +63,22 @@ def test_a_call_waits_for_another_thread_if_none_can_start(monkeypatch: pytest.M
     crew.end()
 
 
+def test_calls_that_waited_take_no_threads_from_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once threads can start again, each call that is under way has one."""
+    crew, release = threaded._Crew("test", most=9), threading.Event()
+    busy = crew.submit(lambda: release.wait(WAIT))
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Thread", Refused)
+        waiting = [crew.submit(lambda: None) for _ in range(3)]
+    release.set()
+    for one in (busy, *waiting):
+        one.result(WAIT)
+    together = threading.Barrier(6, timeout=WAIT)
+    for one in [crew.submit(together.wait) for _ in range(6)]:
+        one.result(WAIT)
+    crew.end()
+
+
 def test_without_any_thread_a_store_cannot_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "Thread", Refused)
     with pytest.raises(RuntimeError, match="can't start new thread"):

@@ -422,3 +422,28 @@ def test_a_pool_of_threads_connects_again_while_calls_wait(monkeypatch: pytest.M
         assert pool.checks == checks
         reconnects.after_failure(cast(Any, pool))
         assert pool.checks == 2 * checks
+
+
+async def test_a_connection_that_cannot_be_watched_is_put_back(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have no thread left for the watchdog; the pool must not be one connection short then."""
+
+    def refused(connection: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    settings = PostgresSettings(dsn)
+    coroutines, threads = AsyncConnections(settings, 1), Connections(settings, 1)
+    await coroutines.open()
+    threads.open()
+    try:
+        for one in (coroutines, threads):
+            monkeypatch.setattr(one._watchdog, "begin", refused)
+        with pytest.raises(RuntimeError):
+            async with coroutines.connection():
+                pytest.fail("the block has begun")
+        with pytest.raises(RuntimeError), threads.connection():
+            pytest.fail("the block has begun")
+        assert not coroutines._in_use
+        assert not threads._in_use
+    finally:
+        threads.close()
+        await coroutines.aclose()

@@ -42,6 +42,8 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         self._keys: dict[str, int] = {}
         """The number of keys with ready jobs of types whose keys take turns, or less, as a claim last saw it. While it
         is too small for a claim, ``claim_fair`` comes first, which counts them again."""
+        self._large: set[str] = set()
+        """Those of which the last claim left a job for its size: ``claim_fair`` comes first as well."""
         self._bounds = ClaimCursors()
         self._limits_held_until = 0.0
         self._expansion = Expansion()
@@ -120,7 +122,10 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             if found is None:
                 params = claiming.claim_fair(rest, cursors, expansion=self._expansion.factor, space=space)
                 found = await self._fetch(self._sql.prepared["claim_fair"], params)
-                self._keys.update(claiming.fair_claim(found, 0).keys)
+                counted = claiming.fair_claim(found, 0)
+                self._keys.update(counted.keys)
+                if not counted.cut:
+                    self._large.difference_update(counted.keys)
             claimed = [row for row in found if row[claiming.ID] is not None]
             self._expansion.note(claimed)
             summary = claiming.fair_claim(found, len(claimed))
@@ -137,7 +142,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             params = claiming.claim_next_key(request, self._cursors)
             return await self._fetch(self._sql.prepared["claim_next_key"], params)
         [type] = request.leases
-        if self._keys.get(type, request.limit) < request.limit:
+        if type in self._large or self._keys.get(type, request.limit) < request.limit:
             return None
         params = claiming.claim_next_keys(request, self._cursors, expansion=self._expansion.factor, space=space)
         found = await self._fetch(self._sql.prepared["claim_next_keys"], params)
@@ -145,7 +150,10 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         if 0 < summary.keys[type] < request.limit:
             self._keys.update(summary.keys)
             return None
-        return None if summary.cut else found
+        if summary.cut:
+            self._large.add(type)
+            return None
+        return found
 
     async def _claim_limited(self, request: ClaimRequest, space: Space) -> list[Row] | None:
         """Claim jobs that the limits admit, and jobs of the other types. None if the limits stay locked for too

@@ -314,13 +314,13 @@ class AsyncBorrowed:
     async def __aenter__(self) -> AsyncPooledConnection:
         connections = self._connections
         self._connection = connection = await connections._take()
-        connections._watchdog.begin(connection)
-        if not connection.configured:
-            try:
+        try:
+            connections._watchdog.begin(connection)
+            if not connection.configured:
                 await connections._configure(connection)
-            except BaseException as error:
-                await self.__aexit__(type(error), error, error.__traceback__)
-                raise
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
         return connection
 
     async def __aexit__(
@@ -452,13 +452,13 @@ class Borrowed:
     def __enter__(self) -> PooledConnection:
         connections = self._connections
         self._connection = connection = connections._take()
-        connections._watchdog.begin(connection)
-        if not connection.configured:
-            try:
+        try:
+            connections._watchdog.begin(connection)
+            if not connection.configured:
                 connections._configure(connection)
-            except BaseException as error:
-                self.__exit__(type(error), error, error.__traceback__)
-                raise
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
         return connection
 
     def __exit__(
