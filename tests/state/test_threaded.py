@@ -71,11 +71,10 @@ def test_calls_that_waited_take_no_threads_from_later_ones(monkeypatch: pytest.M
         patched.setattr(threading, "Thread", Refused)
         waiting = [crew.submit(lambda: None) for _ in range(3)]
     release.set()
-    for one in (busy, *waiting):
-        one.result(WAIT)
+    assert busy.result(WAIT)
+    assert [one.result(WAIT) for one in waiting] == [None] * 3
     together = threading.Barrier(6, timeout=WAIT)
-    for one in [crew.submit(together.wait) for _ in range(6)]:
-        one.result(WAIT)
+    assert sorted(one.result(WAIT) for one in [crew.submit(together.wait) for _ in range(6)]) == list(range(6))
     crew.end()
 
 
