@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
 
@@ -174,6 +175,71 @@ async def test_what_waits_is_rescheduled_and_reprioritized_by_filter(local: Harn
             pass
     job = await local.client.get_job(chain.id)
     assert (job.scheduled_at.year, job.priority) == (2031, 7)
+
+
+DUE_FORMS = (("/chain/change", "/chain"), ("/operations/start", "/operations"))
+"""The forms that have a due time, and where they lead."""
+
+
+@pytest.mark.parametrize(("form", "leads_to"), DUE_FORMS)
+async def test_a_due_time_is_to_come_and_is_shown_before_it_is_written(
+    harness: Harness, http: Http, form: str, leads_to: str
+) -> None:
+    chain = await harness.client.start_chain(number, 1, run_at=after(hours=1))
+    web = http(dashboard(harness), follow_redirects=True)
+    address = {"id": chain.id} if form == "/chain/change" else {"action": "reschedule", "type": "number"}
+
+    async def due() -> datetime:
+        await harness.client.run_bulk_operations()
+        return (await harness.client.get_job(chain.id)).scheduled_at
+
+    assert 'name="run_at"' in await read(web, form, **address)
+    before = datetime.now(UTC)
+    shown = await read(web, form, **address, run_at="30h")
+    fields = form_fields(shown, form)
+    moment = datetime.fromisoformat(fields["run_at"])
+    assert before <= moment - timedelta(hours=30) <= datetime.now(UTC)
+    assert f"{moment:%Y-%m-%d %H:%M:%S} UTC" in shown
+    written = await web.post(form, data=fields)
+    assert written.url.path == leads_to
+    assert f'Due <time datetime="{moment.isoformat()}' in written.text
+    assert await due() == moment
+
+    for text, why in (
+        ("2020-01-01T00:00", "2020-01-01 00:00:00 UTC"), ("soon", "such as"), ("-8h", "such as"),
+        (datetime.now(UTC).replace(year=1990).isoformat(), "1990-"), ("2020-01-01T00:00+01:00", "2019-12-31"),
+    ):  # fmt: skip
+        for answer in (
+            await web.get(form, params={**address, "run_at": text}),
+            await web.post(form, data={**fields, "run_at": text}),
+        ):
+            assert answer.status_code == 400
+            beside = re.search(r'<input name="run_at"[^>]*aria-invalid.*?<small class="refused"[^>]*>(.*?)</small>',
+                               answer.text)  # fmt: skip
+            assert beside is not None
+            assert why in unescape(beside[1])
+            assert f'value="{text}"' in unescape(answer.text)
+            assert answer.text.count('role="alert"') == 1
+    assert await due() == moment
+
+    shown = await read(web, form, **address, run_at="Now")
+    assert form_fields(shown, form)["run_at"] == "now"
+    await web.post(form, data=form_fields(shown, form))
+    assert await due() <= datetime.now(UTC)
+
+
+async def test_a_time_of_a_filter_is_ago(local: Harness, http: Http) -> None:
+    await local.client.start_chain(number, 1)
+    web = http(dashboard(local))
+    assert "No chains match this filter." in await read(web, "/chains", before="8h")
+    assert "number" in await read(web, "/chains", since="8h")
+
+
+async def test_a_notice_has_no_text_of_an_address(local: Harness, http: Http) -> None:
+    web = http(dashboard(local))
+    for due in ("tomorrow", "<b>", "2026-01-01", "9999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+23:00"):
+        page = await read(web, "/operations", notice="operation-started", due=due)
+        assert "Workers carry it out.</p>" in page, due
 
 
 async def test_the_question_before_a_change_by_filter_says_of_which_chains(local: Harness, http: Http) -> None:

@@ -42,7 +42,7 @@ from queuert.web.dashboard.live import LiveStreams
 from queuert.web.dashboard.notices import NOTICES
 from queuert.web.dashboard.pages.shared import MOST_ROWS
 from queuert.web.dashboard.routes import NAVIGATION, PAGES, Page
-from queuert.web.dashboard.visit import Database, Part, Visit, local_place
+from queuert.web.dashboard.visit import Database, Part, Refusal, Visit, local_place
 from queuert.web.paths import base_path, with_whole_segments
 from queuert.web.problems import Problem, phrase, phrase_code, problem_of
 
@@ -208,7 +208,7 @@ class DashboardApp:
         zone: tzinfo | None = None,
         now: datetime | None = None,
         missing: Collection[Part] = (),
-        refused: str = "",
+        refusal: Refusal | None = None,
         typed: ImmutableMultiDict[str, str] = _NO_FORM,
         **context: Any,
     ) -> Response:
@@ -236,8 +236,9 @@ class DashboardApp:
             here=_place(request, typed),
             navigation=NAVIGATION,
             notice=NOTICES.get(request.query_params.get("notice", "")),
+            noticed_due=_noticed_due(request),
             missing=missing,
-            refused=refused,
+            refusal=refusal or Refusal(),
             typed=typed,
             # Such a page reads itself with GET, which is another page.
             posted=request.method == "POST",
@@ -284,7 +285,7 @@ class DashboardApp:
             except Exception as error:
                 problem = problem_of(error)
                 note(problem.body.status, problem.body.type.rpartition(":")[2])
-                question = _QUESTIONS.get(page.path) if page.method == "POST" else None
+                question = _QUESTIONS.get(page.path) if page.method == "POST" or page.shown_again else None
                 if visit is not None and question is not None:
                     form_again = await self._once_more(question, visit, problem)
                     if form_again is not None:
@@ -295,9 +296,12 @@ class DashboardApp:
 
     async def _once_more(self, question: Page, visit: Visit, problem: Problem) -> Response | None:
         """Return the page of a form that was refused, with the reason and what was typed; None if it cannot be made."""
+        parts = problem.body.errors or ()
+        field = re.split(r"[.\[]", parts[0].path)[0] if parts else ""
+        again = replace(visit, refused=problem.body.detail, refused_at=field)
         try:
             async with asyncio.timeout(2 * self.timeout):
-                answer = await question.handler(replace(visit, refused=problem.body.detail))
+                answer = await question.handler(again)
         except Exception:
             # Such as a chain that is not there any more: the page of the error has the reason.
             return None
@@ -453,7 +457,7 @@ def _place(request: Request, form: ImmutableMultiDict[str, str] = _NO_FORM) -> s
     """
     database, path = request.scope.get(_DATABASE), _own_path(request)
     # A notice is for one page only.
-    given = [(name, value) for name, value in request.query_params.multi_items() if name != "notice"]
+    given = [(name, value) for name, value in request.query_params.multi_items() if name not in ("notice", "due")]
     if request.method == "POST":
         given += [(name, value) for name, value in form.multi_items() if name in _IN_ADDRESSES]
         while path not in _QUESTIONS:
@@ -463,6 +467,15 @@ def _place(request: Request, form: ImmutableMultiDict[str, str] = _NO_FORM) -> s
             path, given = page, [(parameter, form[field])]
     query = f"?{urlencode(given)}" if given else ""
     return f"{f'/@{database}' if database else ''}{path}{query}"
+
+
+def _noticed_due(request: Request) -> datetime | None:
+    """The due time that a notice is of."""
+    try:
+        due = datetime.fromisoformat(request.query_params.get("due", ""))
+        return None if due.tzinfo is None else due.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _theme(request: Request) -> str:

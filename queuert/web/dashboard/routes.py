@@ -32,6 +32,8 @@ class Page:
     path: str
     action: Action
     handler: Callable[[Visit], Awaitable[Response]]
+    shown_again: bool = False
+    """Of a page with fields in its address: whether it is shown with the reason if one of them is refused."""
 
 
 PAGES = (
@@ -48,7 +50,7 @@ PAGES = (
     Page("POST", "/chain/complete", Action.COMPLETE, chains.complete),
     Page("GET", "/chain/send-event", Action.COMPLETE, chains.confirm_event),
     Page("POST", "/chain/send-event", Action.COMPLETE, chains.send_event),
-    Page("GET", "/chain/change", Action.CHANGE, chains.confirm_change),
+    Page("GET", "/chain/change", Action.CHANGE, chains.confirm_change, shown_again=True),
     Page("POST", "/chain/change", Action.CHANGE, chains.change),
     Page("GET", "/chain/delete", Action.DELETE, chains.confirm_delete),
     Page("POST", "/chain/delete", Action.DELETE, chains.delete),
@@ -80,7 +82,7 @@ PAGES = (
     Page("POST", "/webhooks/ping", Action.REPLAY_WEBHOOKS, webhooks.ping),
     Page("POST", "/webhooks/replay", Action.REPLAY_WEBHOOKS, webhooks.replay),
     Page("GET", "/operations", Action.READ, operations.operations),
-    Page("GET", "/operations/start", Action.READ, operations.confirm),
+    Page("GET", "/operations/start", Action.READ, operations.confirm, shown_again=True),
     Page("POST", "/operations/start", Action.READ, operations.start),
     Page("GET", "/events", Action.READ, events.events),
     Page("GET", "/system", Action.READ, system.system),

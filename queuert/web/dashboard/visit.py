@@ -105,6 +105,22 @@ class Database:
     activity: KeptActivity = field(default_factory=KeptActivity)
 
 
+@dataclass(slots=True)
+class Refusal:
+    """Why a form was refused: a page says so beside the field, or else at its beginning."""
+
+    text: str = ""
+    field: str = ""
+    said: bool = False
+
+    def of(self, field: str) -> str:
+        """Return the reason if it is of this field; the page then says it there, and nowhere else."""
+        if not self.text or field != self.field:
+            return ""
+        self.said = True
+        return self.text
+
+
 @dataclass(frozen=True, slots=True)
 class Visit:
     """A request for a page, or for a change, that is allowed."""
@@ -122,7 +138,9 @@ class Visit:
     missing: set[Part] = field(default_factory=set)
     """The parts of the page that took too long. Templates have it, too: what they show of such a part is a dash."""
     refused: str = ""
-    """Why the form was refused, if the page shows it once more."""
+    """Why the form or the filter was refused, if the page shows it once more."""
+    refused_at: str = ""
+    """The field whose value was refused, if it is one."""
 
     @property
     def client(self) -> AsyncClient:
@@ -203,7 +221,7 @@ class Visit:
         """Return a page."""
         return self.app.render(
             self.request, template, self.access, database=self.database, zone=self.zone, now=self.now,
-            missing=self.missing, refused=self.refused, typed=self.form, **context,
+            missing=self.missing, refusal=Refusal(self.refused, self.refused_at), typed=self.form, **context,
         )  # fmt: skip
 
     def go(self, path: str, **query: str) -> Response:

@@ -16,6 +16,7 @@ from queuert.event_log import JobEvent
 from queuert.explanations import Cause, Explanation
 from queuert.ids import new_id
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job
+from queuert.run_at import at
 from queuert.state.adapter import Capability
 from queuert.web.access import Action
 from queuert.web.bodies import checked_json, read_payload
@@ -27,10 +28,13 @@ from queuert.web.dashboard.pages.shared import (
     CHAIN_FILTERS,
     PAGE,
     chain_filter,
+    checked_change,
+    due_in_notice,
     due_of,
     known_types,
     older,
     priority_of,
+    wrong,
 )
 from queuert.web.dashboard.visit import Part, Visit
 from queuert.web.problems import Problem
@@ -285,7 +289,7 @@ def _json_of(visit: Visit, name: str) -> Any:
     try:
         return json.loads(checked_json(visit.form.get(name) or "null"))
     except ValueError as error:
-        raise Problem(400, "invalid-json", f"{name} must be JSON: {error}") from None
+        raise wrong(name, f"{name} must be JSON: {error}") from None
 
 
 async def confirm_complete(visit: Visit) -> Response:
@@ -326,9 +330,18 @@ async def send_event(visit: Visit) -> Response:
 
 
 async def confirm_change(visit: Visit) -> Response:
-    """Ask for another due time or priority of what a chain waits with."""
+    """Ask for another due time or priority of what a chain waits with; then show them, before they are written."""
     found = await visit.client.get_chain(visit.wanted("id"))
-    return visit.render("change.html", chain=found, job=await _last_job(visit, found))
+    # A form that was refused is shown again to be corrected.
+    checked = {} if visit.refused else checked_change(visit)
+    return visit.render(
+        "change.html",
+        chain=found,
+        job=await _last_job(visit, found),
+        given=visit.given("run_at", "priority"),
+        checked=checked,
+        due=due_of(visit) if checked else None,
+    )
 
 
 async def change(visit: Visit) -> Response:
@@ -341,9 +354,9 @@ async def change(visit: Visit) -> Response:
     if due is None and priority is None:
         raise Problem(400, "missing-parameter", "a due time or a priority must be given")
     # In one write: a job that is due earlier may run before a second one.
-    if not all(await visit.client._change([id], due, priority, None)):
+    if not all(await visit.client._change([id], None if due is None else at(due), priority, None)):
         raise Problem(409, "not-waiting", "the chain does not wait any more: its job runs, or the chain is closed")
-    return visit.go("/chain", id=id, notice="changed")
+    return visit.go("/chain", id=id, notice="changed", **due_in_notice(due))
 
 
 # --- several chains ---------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from queuert.client import AsyncChain
 from queuert.ids import new_id
 from queuert.jobs import ChainStatus
 from queuert.web.dashboard.charts import SPARK_HEIGHT, SPARK_WIDTH, Bar, Spark
-from queuert.web.dashboard.pages.shared import COUNTED, LOOKED_AT, known_types, time_of
+from queuert.web.dashboard.pages.shared import COUNTED, LOOKED_AT, known_types, past_time
 from queuert.web.dashboard.visit import Part, Visit
 
 AGE = 5.0
@@ -81,7 +81,7 @@ async def _groups(visit: Visit) -> tuple[list[FailureGroup], bool]:
     """Group the newest failed chains; also whether there are others."""
     given = visit.given(*_FILTERS)
     types = [given["type"]] if "type" in given else None
-    since, before = (time_of(given[name], visit) if name in given else None for name in ("since", "before"))
+    since, before = (past_time(visit, name, given[name]) if name in given else None for name in ("since", "before"))
 
     async def read() -> tuple[Sequence[AsyncChain[Any]], bool]:
         page = await visit.client.list_chains(
@@ -124,7 +124,7 @@ def _retried(visit: Visit) -> dict[str, Any]:
         filter["error"] = given["error"]
     for name in ("since", "before"):
         if name in given:
-            filter[name] = time_of(given[name], visit)
+            filter[name] = past_time(visit, name, given[name])
     return filter
 
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from queuert.jobs import Job, JobStatus
 from queuert.phases import phases_of
 from queuert.web.dashboard.charts import gantt
-from queuert.web.dashboard.pages.shared import PAGE, known_types, live_workers, older, time_of, vanished_workers
+from queuert.web.dashboard.pages.shared import PAGE, known_types, live_workers, older, past_time, vanished_workers
 from queuert.web.dashboard.states import machine_of
 from queuert.web.dashboard.visit import Part, Visit
 
@@ -22,8 +22,8 @@ async def jobs(visit: Visit) -> Response:
     page = await visit.client.list_jobs(
         job_types=[given["type"]] if "type" in given else None,
         statuses=[given["status"]] if "status" in given else None,
-        since=time_of(given["since"], visit) if "since" in given else None,
-        before=time_of(given["before"], visit) if "before" in given else None,
+        since=past_time(visit, "since", given["since"]) if "since" in given else None,
+        before=past_time(visit, "before", given["before"]) if "before" in given else None,
         limit=PAGE,
         cursor=visit.query("cursor") or None,
     )

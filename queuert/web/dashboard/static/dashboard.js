@@ -85,6 +85,7 @@ addEventListener("pageshow", () => [...sent.keys()].forEach(forget));
 const address = new URL(location.href);
 if (address.searchParams.has("notice")) {
   address.searchParams.delete("notice");
+  address.searchParams.delete("due");
   history.replaceState(history.state, "", address);
 }
 
