@@ -235,6 +235,22 @@ async def test_a_time_of_a_filter_is_ago(local: Harness, http: Http) -> None:
     assert "number" in await read(web, "/chains", since="8h")
 
 
+@pytest.mark.parametrize("reason", ["", "  "])
+async def test_a_cancellation_without_a_reason_names_who_cancels(harness: Harness, http: Http, reason: str) -> None:
+    web = http(dashboard(harness, Access(Action, principal="ada")))
+    for path, form in (
+        ("/chain/cancel", {}), ("/chains/selected", {"action": "cancel"}),
+        ("/operations/start", {"action": "cancel", "type": "number"}),
+    ):  # fmt: skip
+        chain = await harness.client.start_chain(number, 1)
+        answer = await web.post(path, data={"id": chain.id, "reason": reason, **form})
+        assert answer.status_code == 303
+        await harness.client.run_bulk_operations()
+        error = (await chain.refresh()).error
+        assert error is not None
+        assert error.message == "cancelled by ada", path
+
+
 async def test_a_notice_has_no_text_of_an_address(local: Harness, http: Http) -> None:
     web = http(dashboard(local))
     for due in ("tomorrow", "<b>", "2026-01-01", "9999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+23:00"):

@@ -34,6 +34,7 @@ from queuert.web.dashboard.pages.shared import (
     known_types,
     older,
     priority_of,
+    reason_of,
     wrong,
 )
 from queuert.web.dashboard.visit import Part, Visit
@@ -227,9 +228,7 @@ async def _confirm(visit: Visit, action: str) -> Response:
 async def cancel(visit: Visit) -> Response:
     """Cancel a chain."""
     id = visit.wanted("id")
-    done = await visit.client.cancel_chain(
-        id, cascade="cascade" in visit.form, reason=visit.form.get("reason") or f"cancelled by {visit.principal}"
-    )
+    done = await visit.client.cancel_chain(id, cascade="cascade" in visit.form, reason=reason_of(visit))
     return visit.go("/chain", id=id, notice="cancelled" if done else "not-cancelled")
 
 
@@ -391,7 +390,7 @@ async def change_selected(visit: Visit) -> Response:
     if action == "retry":
         await visit.client.retry_chains(ids)
     elif action == "cancel":
-        await visit.client.cancel_chains(ids, reason=visit.form.get("reason") or f"cancelled by {visit.principal}")
+        await visit.client.cancel_chains(ids, reason=reason_of(visit))
     else:
         await visit.client.delete_chains(ids)
     return visit.go_back("/chains", f"selected-{action}")

@@ -20,6 +20,7 @@ from queuert.web.dashboard.pages.shared import (
     due_of,
     older,
     priority_of,
+    reason_of,
 )
 from queuert.web.dashboard.visit import Visit
 from queuert.web.problems import Problem
@@ -87,7 +88,7 @@ async def start(visit: Visit) -> Response:
     await visit.client.start_bulk_operation(
         action,
         requested_by=visit.principal,
-        reason=visit.form.get("reason") or None if action == "cancel" else None,
+        reason=reason_of(visit) if action == "cancel" else None,
         run_at=None if due is None else at(due),
         priority=priority_of(visit) if action == "reprioritize" else None,
         id=visit.form.get("operation_id") or None,

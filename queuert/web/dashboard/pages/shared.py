@@ -385,6 +385,11 @@ def priority_of(visit: Visit) -> int | None:
         raise wrong("priority", str(error), 422) from None
 
 
+def reason_of(visit: Visit) -> str:
+    """The reason that a form of a cancellation has; if it has none, who cancels."""
+    return visit.given("reason").get("reason") or f"cancelled by {visit.principal}"
+
+
 def older(given: dict[str, str], cursor: str | None, *, name: str = "cursor") -> str | None:
     """The query of the next page of a list, whose cursor has this name."""
     return urlencode({**given, name: cursor}) if cursor else None
