@@ -27,7 +27,7 @@ from tests.support.harness import Harness
 from tests.support.job_types import anything, echo, loop, number
 from tests.support.waiting import WAIT, in_time
 from tests.web.applications import Http
-from tests.web.test_dashboard import TOKEN, dashboard, fail_jobs, form_fields, read
+from tests.web.test_dashboard import ONCE, TOKEN, dashboard, fail_jobs, form_fields, read
 from tests.web.test_dashboard_live import everything, opened
 
 OTHER_PLACES = (
@@ -233,6 +233,41 @@ async def test_a_time_of_a_filter_is_ago(local: Harness, http: Http) -> None:
     web = http(dashboard(local))
     assert "No chains match this filter." in await read(web, "/chains", before="8h")
     assert "number" in await read(web, "/chains", since="8h")
+
+
+async def test_what_failed_together_is_retried_together(harness: Harness, http: Http) -> None:
+    async def fail(attempt: Any) -> Outcome[Any]:
+        raise ValueError("the gateway is down")
+
+    harness.handles(anything, fail, retry=ONCE)
+    harness.handles(number, echo)
+    blocker = await harness.client.start_chain(anything, 1)
+    chains = [await harness.client.start_chain(number, n, blockers=[blocker]) for n in range(2)]
+    [last] = [await harness.client.start_chain(number, 3, blockers=[chains[0]])]
+    async with harness.worker():
+        await harness.client.wait([blocker, *chains, last], timeout=WAIT)
+    web = http(dashboard(harness), follow_redirects=True)
+    page = await read(web, "/chain", id=blocker.id)
+    assert "2 jobs failed because of it" in page
+    page = await read(web, "/chain", id=last.id)
+    assert "1 chain that its last job waited for is not completed" in page
+    assert "Retry it alone" in page
+    confirm = ""
+    for chain, count in ((last, 3), (chains[0], 3), (blocker, 4)):
+        page = await read(web, "/chain", id=chain.id)
+        address = re.search(r'href="(/chain/retry-together[^"]*)"', page)
+        assert address is not None
+        confirm = (await web.get(unescape(address[1]))).text
+        assert f"Retry {count} chains?" in confirm
+    answer = await web.post("/chain/retry", data=form_fields(confirm, "/chain/retry"))
+    assert "The chain was retried with what failed with it" in answer.text
+    harness.handles(anything, echo, replace=True)
+    async with harness.worker():
+        await harness.client.wait([blocker, *chains, last], timeout=WAIT)
+    assert {(await one.refresh()).status for one in (blocker, *chains, last)} == {ChainStatus.COMPLETED}
+    [alone] = await fail_jobs(harness, 1)
+    page = await read(web, "/chain", id=alone)
+    assert ("retry-together" in page, 'class="primary">Retry</button>' in page) == (False, True)
 
 
 @pytest.mark.parametrize("reason", ["", "  "])

@@ -49,6 +49,7 @@ class Part(StrEnum):
     EVENTS = "events"
     EXPLANATION = "why it is open"
     BLOCKERS = "what jobs waited for"
+    CASCADE = "what failed with it"
     CHECKS = "the checks"
     EVENT_LOG = "the event log"
 

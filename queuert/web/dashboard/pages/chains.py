@@ -11,11 +11,12 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from queuert.client import AsyncChain
+from queuert.client.async_cascades import failed_together
 from queuert.errors import ChainNotFoundError
 from queuert.event_log import JobEvent
 from queuert.explanations import Cause, Explanation
 from queuert.ids import new_id
-from queuert.jobs import Blocker, ChainState, ChainStatus, Job
+from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus
 from queuert.run_at import at
 from queuert.state.adapter import Capability
 from queuert.web.access import Action
@@ -51,6 +52,9 @@ EVENTS = 100
 
 EXPLAINED = 5
 """The most chains for which a page says what they wait for: the chain itself, and blockers that are open."""
+
+_REOPENED = (ChainStatus.FAILED, ChainStatus.CANCELLED)
+"""Chains that a retry opens again."""
 
 _SELECTED = {"retry": Action.RETRY, "cancel": Action.CANCEL, "delete": Action.DELETE}
 
@@ -134,6 +138,10 @@ async def chain(visit: Visit) -> Response:
         blockers_left_out=Part.BLOCKERS not in visit.missing and any(job.id not in blockers for job in drawn),
         dependents=dependents.items,
         more_dependents=dependents.next_cursor is not None,
+        failed_for_it=_failed_for(found, dependents.items),
+        failing_blockers=[]
+        if found.status not in _REOPENED
+        else [one for one in blockers.get(tail.id, ()) if one.status in _REOPENED],
         gantt=gantt(jobs, visit.now, visit.zone, errors=visit.payloads),
         events=shown_events,
         all_events=urlencode({**at_jobs, "events": "1"}),
@@ -144,6 +152,21 @@ async def chain(visit: Visit) -> Response:
         error=found.error if visit.payloads else None,
         error_hidden=found.error is not None and not visit.payloads,
     )
+
+
+def _failed_for(found: AsyncChain[Any], dependents: Sequence[Job]) -> list[Job]:
+    """Those of the jobs that failed since this chain had failed or was cancelled."""
+    closed_at = found.closed_at if found.status in _REOPENED else None
+    return [
+        one
+        for one in dependents
+        if closed_at is not None
+        and one.status is JobStatus.FAILED
+        and one.last_error is not None
+        and one.last_error.kind == "blocker_failed"
+        and one.finished_at is not None
+        and one.finished_at >= closed_at
+    ]
 
 
 async def _blockers(visit: Visit, jobs: Sequence[Job]) -> dict[str, list[Blocker]]:
@@ -234,9 +257,21 @@ async def cancel(visit: Visit) -> Response:
 
 async def retry(visit: Visit) -> Response:
     """Retry a failed or cancelled chain."""
-    id = visit.wanted("id")
-    await visit.client.retry_chain(id, cascade="cascade" in visit.form)
-    return visit.go("/chain", id=id, notice="retried")
+    id, together = visit.wanted("id"), "cascade" in visit.form
+    await visit.client.retry_chain(id, cascade=together)
+    return visit.go("/chain", id=id, notice="retried-together" if together else "retried")
+
+
+async def confirm_retry_together(visit: Visit) -> Response:
+    """Ask before a chain is retried with what failed because of it, and what they waited for; say how many they are."""
+    found = await visit.client.get_chain(visit.wanted("id"))
+    store = await visit.client._open_store()
+    reading = failed_together(store, [found.id], None, visit.client.job_types)
+    together = await visit.part(Part.CASCADE, reading)
+    shown = None if together is None else await visit.client.get_chains(together[:AROUND])
+    return visit.render(
+        "retry_together.html", chain=found, count=None if together is None else len(together), chains=shown
+    )
 
 
 async def delete(visit: Visit) -> Response:
