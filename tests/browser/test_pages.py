@@ -47,6 +47,7 @@ PAGES = {
     "reschedule": "/chain/change?id=order-21",
     "reschedule-checked": "/chain/change?id=order-21&run_at=8h&priority=3",
     "reschedule-refused": "/chain/change?id=order-21&run_at=2020-01-01&priority=3",
+    "chains-refused": "/chains?attribute=customer&since=yesterday&status=open",
     "bulk-reschedule": "/operations/start?action=reschedule&status=open&type=restock&run_at=30h",
     "missing": "/chain?id=missing",
 }

@@ -10,6 +10,8 @@ from html import unescape
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from queuert import ChainStatus, JobStatus, NewChain, Outcome, RecurringSchedule, after
 from queuert.activity import Activity
@@ -284,6 +286,53 @@ async def test_a_cancellation_without_a_reason_names_who_cancels(harness: Harnes
         error = (await chain.refresh()).error
         assert error is not None
         assert error.message == "cancelled by ada", path
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "reason", "typed"),
+    [
+        ("/chains", {"attribute": "customer", "status": "open"}, "an attribute must be name=value", 'value="customer"'),
+        ("/chains", {"since": "yesterday"}, "a time must be such as", 'value="yesterday"'),
+        ("/chains", {"cursor": "x", "type": "text"}, "cursor", 'value="text"'),
+        ("/jobs", {"before": "soon"}, "a time must be such as", 'value="soon"'),
+        ("/failures", {"since": "soon"}, "a time must be such as", 'value="soon"'),
+        ("/events", {"cursor": "x", "type": "text"}, "cursor", 'value="text"'),
+        ("/operations", {"cursor": "x"}, "cursor", "<h1>Bulk operations</h1>"),
+        ("/", {"sort": "x"}, "sort must be one of", "<h1>Overview</h1>"),
+        ("/type", {"name": "anything", "span": "x"}, "span must be one of", "<h1>anything</h1>"),
+    ],
+)
+async def test_a_filter_that_is_refused_is_shown_again_with_what_was_typed(
+    local: Harness, http: Http, path: str, query: dict[str, str], reason: str, typed: str
+) -> None:
+    """It lists nothing, rather than everything."""
+    [id] = await fail_jobs(local, 1)
+    if path == "/events" and Capability.EVENTS not in local.state.capabilities:
+        pytest.skip("the store has no event log")
+    answer = await http(dashboard(local)).get(path, params=query)
+    assert (answer.status_code, answer.headers["content-type"]) == (400, "text/html; charset=utf-8")
+    alert = re.search(r'<(?:p|small) [^>]*role="alert">(.+?)</', answer.text)
+    assert alert is not None
+    assert reason in unescape(alert[1])
+    assert typed in answer.text
+    assert (id in answer.text, "all that match" in answer.text) == (False, False)
+    assert 'data-live=""' in answer.text
+
+
+@pytest.mark.parametrize("prefix", ["", "/ops"])
+async def test_a_selection_without_rows_is_the_list_again(local: Harness, http: Http, prefix: str) -> None:
+    [failed] = await fail_jobs(local, 1)
+    other = await local.client.start_chain(number, 1)
+    app: Any = dashboard(local)
+    web = http(Starlette(routes=[Mount(prefix, app)]) if prefix else app)
+    query = {"action": "retry", "next": "/chains?status=failed"}
+    answer = await web.get(f"{prefix}/chains/selected", params=query)
+    assert answer.status_code == 400
+    assert "no chain is selected: mark some in the list" in answer.text
+    assert (failed in answer.text, other.id in answer.text) == (True, False)
+    assert "Retry all that match" in answer.text
+    assert form_fields(answer.text, f"{prefix}/chains/selected")["next"] == "/chains?status=failed"
+    assert 'name="id" value' in (await web.get(f"{prefix}/chains/selected", params={**query, "next": "/jobs"})).text
 
 
 async def test_a_notice_has_no_text_of_an_address(local: Harness, http: Http) -> None:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from queuert.client import AsyncClient
+from queuert.state.paging import Page
 from queuert.web.access import Access, Action
 from queuert.web.dashboard import formats
 from queuert.web.dashboard.activity import KeptActivity
@@ -142,6 +143,8 @@ class Visit:
     """Why the form or the filter was refused, if the page shows it once more."""
     refused_at: str = ""
     """The field whose value was refused, if it is one."""
+    filter_refused: bool = False
+    """Whether the filter of the list was refused: nothing is listed then, rather than what nobody meant."""
 
     @property
     def client(self) -> AsyncClient:
@@ -218,11 +221,16 @@ class Visit:
         # Of a copy: it may change the payload in place.
         return payload if redact is None else redact(job_type, copy.deepcopy(payload))
 
+    async def listed(self, reading: Callable[[], Awaitable[Page[T]]]) -> Page[T]:
+        """Return a page of a list; nothing if the filter was refused."""
+        return Page((), None) if self.filter_refused else await reading()
+
     def render(self, template: str, **context: Any) -> Response:
         """Return a page."""
+        refusal = Refusal(self.refused, self.refused_at)
         return self.app.render(
             self.request, template, self.access, database=self.database, zone=self.zone, now=self.now,
-            missing=self.missing, refusal=Refusal(self.refused, self.refused_at), typed=self.form, **context,
+            missing=self.missing, refusal=refusal, filter_refused=self.filter_refused, typed=self.form, **context,
         )  # fmt: skip
 
     def go(self, path: str, **query: str) -> Response:

@@ -61,7 +61,9 @@ _SELECTED = {"retry": Action.RETRY, "cancel": Action.CANCEL, "delete": Action.DE
 
 async def chains(visit: Visit) -> Response:
     """Chains by the time of their start, the newest first."""
-    page = await visit.client.list_chains(**chain_filter(visit), limit=PAGE, cursor=visit.query("cursor") or None)
+    page = await visit.listed(
+        lambda: visit.client.list_chains(**chain_filter(visit), limit=PAGE, cursor=visit.query("cursor") or None)
+    )
     given = visit.given(*CHAIN_FILTERS)
     states = {one.id: one for one in page.items}
     last_jobs = await _last_jobs(visit, [one for one in page.items if one.status is ChainStatus.OPEN])
@@ -74,7 +76,7 @@ async def chains(visit: Visit) -> Response:
         bulk=[
             name
             for name, (needed, statuses) in BULK_ACTIONS.items()
-            if given.get("status") in statuses and visit.access.allows(needed)
+            if given.get("status") in statuses and visit.access.allows(needed) and not visit.filter_refused
         ],
         types=known_types(visit, *(one.type for one in states.values())),
         older=older(given, page.next_cursor),

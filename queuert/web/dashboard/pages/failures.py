@@ -61,7 +61,7 @@ class FailureGroup:
 async def failures(visit: Visit) -> Response:
     """Failed chains by type and error."""
     given = visit.given(*_FILTERS)
-    groups, more = await _groups(visit)
+    groups, more = ([], False) if visit.filter_refused else await _groups(visit)
     times = [one.closed_at for group in groups for one in group.chains if one.closed_at]
     return visit.render(
         "failures.html",

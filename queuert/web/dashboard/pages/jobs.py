@@ -19,13 +19,15 @@ _FILTERS = ("type", "status", "since", "before")
 async def jobs(visit: Visit) -> Response:
     """Jobs by the time of their creation, the newest first."""
     given = visit.given(*_FILTERS)
-    page = await visit.client.list_jobs(
-        job_types=[given["type"]] if "type" in given else None,
-        statuses=[given["status"]] if "status" in given else None,
-        since=past_time(visit, "since", given["since"]) if "since" in given else None,
-        before=past_time(visit, "before", given["before"]) if "before" in given else None,
-        limit=PAGE,
-        cursor=visit.query("cursor") or None,
+    page = await visit.listed(
+        lambda: visit.client.list_jobs(
+            job_types=[given["type"]] if "type" in given else None,
+            statuses=[given["status"]] if "status" in given else None,
+            since=past_time(visit, "since", given["since"]) if "since" in given else None,
+            before=past_time(visit, "before", given["before"]) if "before" in given else None,
+            limit=PAGE,
+            cursor=visit.query("cursor") or None,
+        )
     )
     return visit.render(
         "jobs.html",

@@ -28,7 +28,8 @@ from queuert.web.problems import Problem
 
 async def operations(visit: Visit) -> Response:
     """Bulk operations, the newest first."""
-    page = await visit.client.list_bulk_operations(limit=PAGE, cursor=visit.query("cursor") or None)
+    cursor = visit.query("cursor") or None
+    page = await visit.listed(lambda: visit.client.list_bulk_operations(limit=PAGE, cursor=cursor))
     return visit.render(
         "operations.html",
         operations=page.items,

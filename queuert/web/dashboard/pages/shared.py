@@ -52,6 +52,9 @@ COUNTED = 5_000
 _LATE = 60.0
 """Seconds after which a ready job has waited for a worker for too long."""
 
+NOTHING_SELECTED = "urn:queuert:problem:nothing-selected"
+"""The type of the problem of a selection without rows: the list is shown again, to select some."""
+
 CHAIN_FILTERS = ("type", "status", "attribute", "since", "before")
 
 
@@ -179,7 +182,7 @@ def span_of(visit: Visit) -> Span:
     Raises:
         Problem: 400, there is no such span.
     """
-    name = visit.query("span")
+    name = "" if visit.refused else visit.query("span")
     if name and name not in SPANS:
         raise Problem(400, "invalid-span", f"span must be one of {', '.join(SPANS)}, got {name!r}")
     return SPANS[name] if name else DEFAULT_SPAN
@@ -206,7 +209,7 @@ def ordered(visit: Visit, rows: list[TypeRow]) -> list[TypeRow]:
     Raises:
         Problem: 400, there is no such order.
     """
-    by = visit.query("sort")
+    by = "" if visit.refused else visit.query("sort")
     if not by:
         return rows
     if by not in _BY:

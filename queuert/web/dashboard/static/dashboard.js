@@ -273,6 +273,7 @@ const read = async () => {
     }, early);
     return;
   }
+  let answered = false;
   reading = true;
   readAt = performance.now();
   try {
@@ -284,6 +285,14 @@ const read = async () => {
       return;
     }
     const text = await answer.text();
+    if (answer.status >= 400 && answer.status < 500 && ![404, 408, 429].includes(answer.status)) {
+      // It would be refused again.
+      stop();
+      tell("lost", "The request was refused: read the page again");
+      failed = "refused";
+      return;
+    }
+    answered = true;
     if (!answer.ok && answer.status !== 404) throw new Error(String(answer.status));
     const page = new DOMParser().parseFromString(text, "text/html");
     if (paused()) return;
@@ -298,7 +307,7 @@ const read = async () => {
     tellState();
   } catch {
     pause = Math.min(pause * 2, LONGEST);
-    tell("lost", "The server does not answer");
+    tell("lost", answered ? "The server answers with an error" : "The server does not answer");
   } finally {
     reading = false;
   }
