@@ -29,7 +29,7 @@ from tests.support.harness import Harness
 from tests.support.job_types import anything, echo, loop, number
 from tests.support.waiting import WAIT, in_time
 from tests.web.applications import Http
-from tests.web.test_dashboard import ONCE, TOKEN, dashboard, fail_jobs, form_fields, read
+from tests.web.test_dashboard import ONCE, TOKEN, dashboard, fail_jobs, form_fields, read, record
 from tests.web.test_dashboard_live import everything, opened
 
 OTHER_PLACES = (
@@ -235,6 +235,34 @@ async def test_a_time_of_a_filter_is_ago(local: Harness, http: Http) -> None:
     web = http(dashboard(local))
     assert "No chains match this filter." in await read(web, "/chains", before="8h")
     assert "number" in await read(web, "/chains", since="8h")
+
+
+async def test_a_job_that_a_client_completes_says_so_and_offers_it(harness: Harness, http: Http) -> None:
+    await record(harness, {"number": None})
+    chain = await harness.client.start_chain(number, 1)
+    other = await harness.client.start_chain(loop, 1)
+    web = http(dashboard(harness), follow_redirects=True)
+    page = await read(web, "/job", id=chain.id)
+    assert "It waits until a client completes it" in page
+    assert "A client completes it, so it has no attempts." in page
+    address = re.search(r'<a class="button primary" href="([^"]*)">Complete…', page)
+    assert address is not None
+    assert f'class="button primary" href="{address[1]}">Complete…' in await read(web, "/chain", id=chain.id)
+    form = (await web.get(unescape(address[1]))).text
+    assert "It waits for a client" in form
+    fields = form_fields(form, "/chain/complete")
+    refused = await web.post("/chain/complete", data={**fields, "output": '"a"'})
+    assert (refused.status_code, 'id="refused-output"' in refused.text) == (422, True)
+    assert "completed with your output" in (await web.post("/chain/complete", data={**fields, "output": "7"})).text
+    assert await chain.result(timeout=WAIT) == 7
+    page = await read(web, "/job", id=chain.id)
+    assert ("waits until a client" in page, "It ended without an attempt." in page) == (False, True)
+    page = await read(web, "/job", id=other.id)
+    assert ("waits until a client" in page, "Complete…" in page) == (False, False)
+    reader = http(dashboard(harness, READ_ACCESS))
+    chain = await harness.client.start_chain(number, 1)
+    page = await read(reader, "/job", id=chain.id)
+    assert ("waits until a client" in page, "Complete…" in page) == (True, False)
 
 
 async def test_what_failed_together_is_retried_together(harness: Harness, http: Http) -> None:

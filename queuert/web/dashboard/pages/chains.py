@@ -30,6 +30,7 @@ from queuert.web.dashboard.pages.shared import (
     PAGE,
     chain_filter,
     checked_change,
+    client_type,
     due_in_notice,
     due_of,
     known_types,
@@ -134,6 +135,7 @@ async def chain(visit: Visit) -> Response:
         tail=tail,
         why=why if why is None or visit.payloads else _without_errors(why),
         event=_awaited_event(why),
+        by_client=why is not None and Cause.WAITS_FOR_CLIENT in why.causes,
         traces=traces_of(visit, tail),
         graph=graph if len(graph.nodes) > 1 else None,
         blockers=[(job, blockers[job.id]) for job in jobs if blockers.get(job.id)],
@@ -335,7 +337,14 @@ async def confirm_complete(visit: Visit) -> Response:
     known = visit.client.job_types.get(job.type)
     can_complete = known is not None and known.can_complete
     continuations = () if known is None else known.continuations
-    return visit.render("complete.html", chain=found, job=job, can_complete=can_complete, continuations=continuations)
+    return visit.render(
+        "complete.html",
+        chain=found,
+        job=job,
+        by_client=await client_type(visit, job.type),
+        can_complete=can_complete,
+        continuations=continuations,
+    )
 
 
 async def complete(visit: Visit) -> Response:

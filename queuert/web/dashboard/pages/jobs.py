@@ -9,7 +9,15 @@ from starlette.responses import Response
 from queuert.jobs import Job, JobStatus
 from queuert.phases import phases_of
 from queuert.web.dashboard.charts import gantt
-from queuert.web.dashboard.pages.shared import PAGE, known_types, live_workers, older, past_time, vanished_workers
+from queuert.web.dashboard.pages.shared import (
+    PAGE,
+    client_type,
+    known_types,
+    live_workers,
+    older,
+    past_time,
+    vanished_workers,
+)
 from queuert.web.dashboard.states import machine_of
 from queuert.web.dashboard.visit import Part, Visit
 
@@ -51,6 +59,7 @@ async def job(visit: Visit) -> Response:
     return visit.render(
         "job.html",
         job=found,
+        by_client=None if found.status.final else await client_type(visit, found.type),
         live_chain=found.chain_id,
         vanished=bool(vanished_workers(running, workers)),
         phases=phases_of(tuple(job_type.phases) if job_type else (), found, steps),

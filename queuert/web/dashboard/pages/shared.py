@@ -246,6 +246,11 @@ async def type_rows(visit: Visit) -> list[TypeRow]:
     return list(rows.values())
 
 
+async def client_type(visit: Visit, name: str) -> ClientType | None:
+    """What is known of a type if clients complete its jobs, for which no worker has a handler."""
+    return next((one for one in await visit.client.list_client_types() if one.type == name), None)
+
+
 def unknown_row(visit: Visit, name: str) -> TypeRow:
     """Return the row of a type of which nothing was found: zeros, and what was not read in time is not known."""
     row = TypeRow(name)
