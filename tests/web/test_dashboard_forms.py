@@ -16,14 +16,16 @@ from starlette.routing import Mount
 from queuert import ChainStatus, JobStatus, NewChain, Outcome, RecurringSchedule, after
 from queuert.activity import Activity
 from queuert.event_log import EventKind
+from queuert.ids import new_token
 from queuert.state.adapter import Capability
-from queuert.state.types import TypeCount
+from queuert.state.types import ClaimRequest, TypeCount
 from queuert.web import FULL_ACCESS, READ_ACCESS, Access, Action, bearer_tokens
 from queuert.web.dashboard import DashboardApp
 from queuert.web.dashboard import charts as charts_module
 from queuert.web.dashboard import live as live_module
 from queuert.web.dashboard.pages import chains as chains_page
 from queuert.web.dashboard.pages import workers as workers_page
+from queuert.web.dashboard.pages.shared import EXACT
 from queuert.workers import WorkerHeartbeat
 from tests.support.harness import Harness
 from tests.support.job_types import anything, echo, loop, number
@@ -529,6 +531,43 @@ async def test_a_warning_says_that_a_number_is_an_estimate(
 
     monkeypatch.setattr(local.client, "count_jobs", counts)
     assert "which has ≈ 12,345 ready jobs" in await read(http(dashboard(local)), "/")
+
+
+async def test_an_estimate_that_says_no_more_than_what_was_counted_says_so(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def counts(**settings: Any) -> list[TypeCount]:
+        return [TypeCount("number", JobStatus.READY, EXACT + 1, 1.0, estimated=True)]
+
+    monkeypatch.setattr(local.client, "count_jobs", counts)
+    for path, query in (("/", {}), ("/types", {}), ("/type", {"name": "number"})):
+        page = await read(http(dashboard(local)), path, **query)
+        assert (">over 100</a>" in page, "≈ 101" in page) == (True, False)
+
+
+async def test_no_more_slots_are_used_than_there_are(local: Harness, http: Http) -> None:
+    """What a worker has claimed ahead waits for a free one."""
+    store = await local.client._open_store()
+    await store.record_heartbeat(WorkerHeartbeat("w-1", "w-1", "here", 1, "1", ("number",), 8, 26, 0.0), 60.0)
+    web = http(dashboard(local))
+    for path, query in (("/workers", {}), ("/worker", {"name": "w-1"}), ("/type", {"name": "number"})):
+        page = await read(web, path, **query)
+        assert '8 of 8 <span class="quiet">and 18 claimed ahead</span>' in page, path
+
+
+async def test_running_jobs_that_are_more_than_slots_have_a_reason(local: Harness, http: Http) -> None:
+    await local.client.start_chain(number, 1)
+    store = await local.client._open_store()
+    assert await store.claim(ClaimRequest({"number": 3_600.0}, 1, "gone", new_token()))
+    assert "0 slots, others claimed ahead or left" in await read(http(dashboard(local)), "/")
+
+
+async def test_a_rate_says_of_which_time_it_is(local: Harness, http: Http) -> None:
+    await local.client.start_chain(number, 1)
+    web = http(dashboard(local))
+    assert "Rates are of the last five minutes" in await read(web, "/types")
+    for path, query in (("/", {}), ("/type", {"name": "number"})):
+        assert "<small>a minute, of the last 5</small>" in await read(web, path, **query)
 
 
 async def test_the_values_of_charts_are_in_a_table(harness: Harness, http: Http) -> None:

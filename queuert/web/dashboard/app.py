@@ -40,7 +40,7 @@ from queuert.web.audit import report
 from queuert.web.dashboard import formats
 from queuert.web.dashboard.live import LiveStreams
 from queuert.web.dashboard.notices import NOTICES
-from queuert.web.dashboard.pages.shared import MOST_ROWS, NOTHING_SELECTED
+from queuert.web.dashboard.pages.shared import EXACT, MOST_ROWS, NOTHING_SELECTED
 from queuert.web.dashboard.routes import NAVIGATION, PAGES, Page
 from queuert.web.dashboard.visit import Database, Part, Refusal, Visit, local_place
 from queuert.web.paths import base_path, with_whole_segments
@@ -251,6 +251,7 @@ class DashboardApp:
             posted=request.method == "POST",
             parts=Part,
             most_rows=MOST_ROWS,
+            exact=EXACT,
             timeout=self.timeout,
             trace_url=self.trace_url,
             **context,

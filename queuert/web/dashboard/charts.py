@@ -238,7 +238,7 @@ def _within(found: Histogram, share: float) -> float | None:
 
 def _in_words(row: Sequence[float | None]) -> list[str]:
     """The quantiles of a step, in words."""
-    return [f"{name} {formats.duration(value)}" for (name, _), value in zip(_SHARES, row, strict=True)]
+    return [f"{name} {formats.about(value)}" for (name, _), value in zip(_SHARES, row, strict=True)]
 
 
 def _time(at: datetime, span: Span, zone: tzinfo) -> str:
@@ -353,7 +353,7 @@ def histogram_chart(found: Histogram) -> HistogramChart:
         value = found.quantile(share_of)
         if value is not None:
             bucket = next(index for index, bound in enumerate((*BOUNDS, math.inf)) if value < bound)
-            marks.append((name, _r((bucket - first + 0.5) * width), formats.duration(value)))
+            marks.append((name, _r((bucket - first + 0.5) * width), formats.about(value)))
     texts = [_edge(round(first - 1 + part * (last + 1 - first) / 4)) for part in range(5)]
     return HistogramChart(bars, columns, marks, texts, found.count)
 
