@@ -365,6 +365,66 @@ async def test_a_selection_without_rows_is_the_list_again(local: Harness, http: 
     assert 'name="id" value' in (await web.get(f"{prefix}/chains/selected", params={**query, "next": "/jobs"})).text
 
 
+async def test_a_type_that_schedules_start_and_no_worker_handles_has_a_warning(local: Harness, http: Http) -> None:
+    await local.client.put_schedules([RecurringSchedule("nightly", number, 1, cron="0 3 * * *")])
+    web = http(dashboard(local))
+    for path, query in (("/", {}), ("/type", {"name": "number"})):
+        page = re.sub(r"<[^>]*>", "", await read(web, path, **query))
+        assert re.search(r"No (live )?worker handles (number|this type), which 1 schedule starts\.", page), path
+    await local.client.start_chain(number, 1)
+    web = http(dashboard(local))
+    page = re.sub(r"<[^>]*>", "", await read(web, "/"))
+    assert "No worker handles number, which has 1 ready job, and which 1 schedule starts." in page
+    await local.client.pause_schedules(["nightly"])
+    assert "schedule starts" not in await read(http(dashboard(local)), "/")
+
+
+async def test_a_search_that_finds_nothing_says_what_can_be_searched_for(local: Harness, http: Http) -> None:
+    await local.client.start_chain(number, 1, id="order-21")
+    web = http(dashboard(local), follow_redirects=True)
+    answer = await web.get("/search", params={"q": "order 21"})
+    assert answer.status_code == 404
+    assert "no chain, job, job type, worker, schedule or webhook is called 'order 21'" in unescape(answer.text)
+    assert 'name="q" value="order 21"' in answer.text
+    assert "A search finds what has exactly this id or name" in answer.text
+    links = re.findall(r'href="(/search[^"]*)"', answer.text)
+    assert links == ["/search?q=order-21", "/search?q=order%3D21"]
+    assert (await web.get(links[0])).url.path == "/chain"
+    assert (await web.get("/search")).status_code == 400
+
+
+async def test_blockers_that_were_not_read_in_time_are_said_to_be(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocker = await local.client.start_chain(number, 1)
+    chain = await local.client.start_chain(number, 1, blockers=[blocker])
+
+    async def slow(job_id: str) -> Any:
+        raise TimeoutError
+
+    monkeypatch.setattr(local.client, "get_blockers", slow)
+    for path in ("/job", "/chain"):
+        page = await read(http(dashboard(local)), path, id=chain.id)
+        there = page[page.index('<div data-region="blockers">') :]
+        assert there.index("Not read in time.") < there.index('data-region="payloads"'), path
+
+
+@pytest.mark.parametrize(
+    ("status", "offered"),
+    [("", ["retry", "cancel", "delete"]), ("open", ["cancel", "delete"]), ("failed", ["retry", "delete"]),
+     ("completed", ["delete"])],
+)  # fmt: skip
+async def test_a_list_of_one_status_offers_what_can_be_done_with_it(
+    local: Harness, http: Http, status: str, offered: list[str]
+) -> None:
+    await fail_jobs(local, 1)
+    [done] = [await local.client.start_chain(number, 1)]
+    await local.client.complete_chain(done, 1)
+    await local.client.start_chain(number, 1)
+    page = await read(http(dashboard(local)), "/chains", **({"status": status} if status else {}))
+    assert re.findall(r'<button name="action" value="(\w+)"', page) == offered
+
+
 async def test_a_notice_has_no_text_of_an_address(local: Harness, http: Http) -> None:
     web = http(dashboard(local))
     for due in ("tomorrow", "<b>", "2026-01-01", "9999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+23:00"):

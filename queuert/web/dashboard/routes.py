@@ -38,7 +38,7 @@ class Page:
 
 PAGES = (
     Page("GET", "/", Action.READ, overview.overview, shown_again=True),
-    Page("GET", "/search", Action.READ, overview.search),
+    Page("GET", "/search", Action.READ, overview.search, shown_again=True),
     Page("GET", "/chains", Action.READ, chains.chains, shown_again=True),
     Page("GET", "/chain", Action.READ, chains.chain),
     Page("GET", "/chain/cancel", Action.CANCEL, chains.confirm_cancel),

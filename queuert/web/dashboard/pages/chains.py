@@ -57,7 +57,12 @@ EXPLAINED = 5
 _REOPENED = (ChainStatus.FAILED, ChainStatus.CANCELLED)
 """Chains that a retry opens again."""
 
-_SELECTED = {"retry": Action.RETRY, "cancel": Action.CANCEL, "delete": Action.DELETE}
+_SELECTED = {
+    "retry": (Action.RETRY, _REOPENED),
+    "cancel": (Action.CANCEL, (ChainStatus.OPEN,)),
+    "delete": (Action.DELETE, tuple(ChainStatus)),
+}
+"""Of each change of selected chains: the action of the access that it needs, and the statuses that it is for."""
 
 
 async def chains(visit: Visit) -> Response:
@@ -79,6 +84,11 @@ async def chains(visit: Visit) -> Response:
             for name, (needed, statuses) in BULK_ACTIONS.items()
             if given.get("status") in statuses and visit.access.allows(needed) and not visit.filter_refused
         ],
+        changes={
+            name: statuses
+            for name, (needed, statuses) in _SELECTED.items()
+            if visit.access.allows(needed) and given.get("status", statuses[0]) in statuses
+        },
         types=known_types(visit, *(one.type for one in states.values())),
         older=older(given, page.next_cursor),
         later=bool(visit.query("cursor")),
@@ -416,7 +426,7 @@ def _selected(visit: Visit) -> tuple[str, list[str]]:
     action = visit.wanted("action")
     if action not in _SELECTED:
         raise Problem(400, "invalid-action", f"the action must be one of {', '.join(_SELECTED)}, got {action!r}")
-    visit.check(_SELECTED[action])
+    visit.check(_SELECTED[action][0])
     ids = visit.chosen("id")
     if not ids:
         raise Problem(400, "nothing-selected", "no chain is selected: mark some in the list")

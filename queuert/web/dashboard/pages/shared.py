@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -75,11 +76,14 @@ class TypeRow:
     spark: Spark | None = None
     rate: float | None = 0.0
     """Attempts that finished or failed a minute, in the last five whole minutes."""
+    schedules: int = 0
+    """How many schedules start chains of it, without those that are paused."""
 
     @property
     def unhandled(self) -> bool:
-        """Whether jobs are ready that no worker handles."""
-        return self.workers == 0 and self.by_clients is None and bool(self.counts.get("ready", (0, False))[0])
+        """Whether no worker handles it, and jobs of it are ready or will be started."""
+        ready = bool(self.counts.get("ready", (0, False))[0])
+        return self.workers == 0 and self.by_clients is None and (ready or self.schedules > 0)
 
     @property
     def waits_for_workers(self) -> bool:
@@ -230,10 +234,11 @@ async def type_rows(visit: Visit) -> list[TypeRow]:
     by_type: dict[str, list[Activity]] = {}
     for one in hour:
         by_type.setdefault(one.type, []).append(one)
-    names = {one.type for one in found or ()}.union(paused, by_clients, handled, by_type)
+    scheduled = Counter(one.type for one in await stored_schedules(visit) or () if not one.paused)
+    names = {one.type for one in found or ()}.union(paused, by_clients, handled, by_type, scheduled)
     rows = {name: unknown_row(visit, name) for name in sorted(names)}
     for name, row in rows.items():
-        row.paused, row.by_clients = paused.get(name), by_clients.get(name)
+        row.paused, row.by_clients, row.schedules = paused.get(name), by_clients.get(name), scheduled[name]
         if workers is not None:
             row.workers = sum(name in one.claimed_types for one in workers)
     for count in found or ():

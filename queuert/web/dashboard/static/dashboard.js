@@ -89,6 +89,18 @@ if (address.searchParams.has("notice")) {
   history.replaceState(history.state, "", address);
 }
 
+// --- selections: what is offered is what at least one of the selected chains can be changed by ---
+
+const offer = () => {
+  const statuses = $$("input[data-status]:checked").map((one) => one.dataset.status);
+  for (const button of $$("button[data-for]")) {
+    button.disabled = statuses.length > 0 && !button.dataset.for.split(" ").some((one) => statuses.includes(one));
+  }
+};
+document.addEventListener("change", (event) => event.target.matches("input[data-status]") && offer());
+// A page that comes back by the history has its selection again.
+addEventListener("pageshow", offer);
+
 // --- marks on charts ---
 
 const tip = document.createElement("div");
@@ -257,10 +269,14 @@ const update = (page) => {
 // sees.
 const saying = (page) => {
   const copy = page.getElementById("main").cloneNode(true);
-  for (const one of $$("time, [data-age], svg, input[type=hidden]", copy)) one.remove();
+  for (const one of $$("time, [data-age], svg, input[type=hidden], .notice", copy)) one.remove();
   return copy.innerHTML;
 };
 let said = "";
+
+// What a notice says is over when the page has changed since, but it is shown for so long at least.
+const SHOWN = 8000;
+let over = false;
 
 const read = async () => {
   if (paused() || document.hidden || failed) return;
@@ -302,6 +318,9 @@ const read = async () => {
     else update(page);
     passTime();
     enhance();
+    offer();
+    over ||= said !== "" && says !== said;
+    if (over && performance.now() > SHOWN) $(".notice")?.remove();
     pause = says === said ? Math.min(pause * 2, LONGEST) : SHORTEST;
     said = says;
     tellState();
