@@ -93,9 +93,11 @@ def brief(seconds: float | None) -> str:
 def about(seconds: float | None) -> str:
     """Return a quantile of a histogram in one unit, which is the middle of a bucket.
 
-    >>> about(0.0905), about(None)
-    ('≈ 90 ms', '—')
+    >>> about(0.0905), about(0.0005), about(None)
+    ('≈ 90 ms', 'under 1 ms', '—')
     """
+    if seconds is not None and seconds < 0.001:
+        return "under 1 ms"
     return "—" if seconds is None else f"≈ {brief(seconds)}"
 
 
