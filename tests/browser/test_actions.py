@@ -94,10 +94,11 @@ def click(name: str) -> Callable[[Page], None]:
     return lambda page: page.get_by_role("button", name=name).click()
 
 
-def fill(label: str, value: str, button: str) -> Callable[[Page], None]:
+def fill(label: str, value: str, *buttons: str) -> Callable[[Page], None]:
     def steps(page: Page) -> None:
         page.get_by_label(label).fill(value)
-        page.get_by_role("button", name=button).click()
+        for button in buttons:
+            page.get_by_role("button", name=button).click()
 
     return steps
 
@@ -154,7 +155,7 @@ CHANGES = (
     Change("/chain/complete", Action.COMPLETE, waiting, "/chain?id={}", "Complete…",
            lambda shop, id: shop.status(id) is ChainStatus.COMPLETED, click("Complete the chain")),
     Change("/chain/change", Action.CHANGE, scheduled, "/chain?id={}", "Due time or priority…",
-           lambda shop, id: job(shop, id).priority == 7, fill("Priority", "7", "Change")),
+           lambda shop, id: job(shop, id).priority == 7, fill("Priority", "7", "Continue", "Change")),
     Change("/chain/delete", Action.DELETE, waiting, "/chain?id={}", "Delete…",
            lambda shop, id: not shop.exists(id), click("Delete the chain")),
     Change("/job/trigger", Action.TRIGGER, scheduled, "/job?id={}", "Run now",

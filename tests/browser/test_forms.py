@@ -170,3 +170,61 @@ def test_failed_has_an_outline_besides_its_color(visit: Visit) -> None:
     page = visit().open("/type?name=charge&span=6h")
     strokes = "kind => getComputedStyle(document.querySelector(`[data-region=rates] .b-${kind}`)).stroke"
     assert page.evaluate(strokes, "failed") != page.evaluate(strokes, "completed")
+
+
+def test_what_is_selected_says_what_is_offered(visit: Visit, shop: Shop) -> None:
+    shop.start(NewChain(restock, "nothing", id="to-select"))
+    page = visit().open("/chains")
+    retry, cancel = page.locator("button[value=retry]"), page.locator("button[value=cancel]")
+    expect(retry).to_be_enabled()
+    page.get_by_label("Select to-select").check()
+    expect(retry).to_be_disabled()
+    expect(cancel).to_be_enabled()
+    page.get_by_label("Select to-select").uncheck()
+    expect(retry).to_be_enabled()
+
+
+def test_a_notice_that_is_over_goes(visit: Visit, shop: Shop) -> None:
+    [id] = shop.start(NewChain(restock, "nothing"))
+    visitor = visit()
+    visitor.page.clock.install()
+    with visitor.page.expect_response(lambda answer: answer.url.endswith(f"/chain?id={id}&notice=changed")):
+        page = visitor.open(f"/chain?id={id}&notice=changed")
+    expect(page.locator(".notice")).to_be_visible()
+    expect(page.locator(".live-text")).to_have_text("Live")
+    page.clock.run_for(10_000)
+    expect(page.locator(".notice")).to_be_visible()
+    shop.run(shop.client.cancel_chain(id))
+    page.clock.run_for(10_000)
+    expect(page.locator(".title .pill")).to_contain_text("cancelled")
+    expect(page.locator(".notice")).to_have_count(0)
+
+
+@pytest.mark.parametrize("path", ["/", "/types", "/workers"])
+def test_what_a_row_says_is_in_sight_on_a_narrow_screen(visit: Visit, path: str) -> None:
+    page = visit(viewport={"width": 320, "height": 800}).open(path)
+    wide = """() => [...document.querySelectorAll(".cards")]
+        .filter(one => one.scrollWidth > one.clientWidth).map(one => one.ariaLabel)"""
+    expect(page.locator(".cards tbody tr").first).to_be_visible()
+    assert page.evaluate(wide) == []
+
+
+def test_the_texts_of_a_chart_are_at_their_lines(visit: Visit) -> None:
+    page = visit().open("/type?name=charge&span=6h")
+    apart = """() => [...document.querySelectorAll(".plot")].flatMap(plot => {
+        const middle = one => (one.getBoundingClientRect().top + one.getBoundingClientRect().bottom) / 2;
+        const lines = [...plot.querySelectorAll(".grid-line")].map(middle);
+        return [...plot.querySelectorAll(".y > *")].map((text, n) => Math.abs(middle(text) - lines[n]));
+    })"""
+    found = page.evaluate(apart)
+    assert len(found) > 6
+    assert max(found) < 4
+
+
+def test_the_times_of_a_narrow_chart_do_not_overlap(visit: Visit) -> None:
+    page = visit(viewport={"width": 1280, "height": 900}).open("/type?name=charge&span=6h")
+    overlap = """() => [...document.querySelectorAll(".x")].filter(axis => {
+        const found = [...axis.children].map(one => one.getBoundingClientRect()).filter(one => one.width);
+        return found.some((one, n) => n && one.left < found[n - 1].right);
+    }).length"""
+    assert page.evaluate(overlap) == 0

@@ -328,6 +328,24 @@ def test_a_page_is_live_again_after_a_failure(visit: Visit, shop: Shop) -> None:
     expect(page.locator(".live-text")).to_have_text("Live")
 
 
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [(400, "The request was refused: read the page again"), (503, "The server answers with an error")],
+)
+def test_a_refusal_is_no_dead_server(visit: Visit, shop: Shop, status: int, says: str) -> None:
+    page = live(visit(), LIST)
+    page.route("**/chains?**", lambda route: route.fulfill(status=status, body="no"))
+    start(shop)
+    expect(page.locator(".live-text")).to_have_text(says)
+
+
+def test_a_page_that_was_refused_says_nothing_of_the_server(visit: Visit) -> None:
+    page = visit().open("/chains?since=yesterday")
+    expect(page.get_by_role("alert")).to_contain_text("a time must be such as")
+    expect(page.get_by_label("Since")).to_have_value("yesterday")
+    expect(page.locator(".live")).to_be_hidden()
+
+
 def test_a_stream_that_a_proxy_refuses_is_opened_again(visit: Visit, shop: Shop) -> None:
     """A browser gives such a stream up for good. What has changed meanwhile is shown when it is open again."""
     [id] = start(shop)

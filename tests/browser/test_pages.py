@@ -36,6 +36,7 @@ PAGES = {
     "system": "/system",
     "confirm-cancel": "/chain/cancel?id=order-21",
     "confirm-retry": "/failures/retry?type=sync-customer",
+    "retry-together": "/chain/retry-together?id=order-7",
     "confirm-delete": "/chain/delete?id=order-21",
     "confirm-selected": "/chains/selected?action=cancel&id=order-21&id=restock-21",
     "confirm-bulk": "/operations/start?action=cancel&status=open&type=restock",
@@ -44,6 +45,10 @@ PAGES = {
     "send-event": "/chain/send-event?id=order-21",
     "edit": "/chain/edit?id=order-7",
     "reschedule": "/chain/change?id=order-21",
+    "reschedule-checked": "/chain/change?id=order-21&run_at=8h&priority=3",
+    "reschedule-refused": "/chain/change?id=order-21&run_at=2020-01-01&priority=3",
+    "chains-refused": "/chains?attribute=customer&since=yesterday&status=open",
+    "bulk-reschedule": "/operations/start?action=reschedule&status=open&type=restock&run_at=30h",
     "missing": "/chain?id=missing",
 }
 BASES = dict(zip(PAGES, cycle(("", "/ops/queue")), strict=False))

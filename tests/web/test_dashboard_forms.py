@@ -5,28 +5,33 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from queuert import ChainStatus, JobStatus, NewChain, Outcome, RecurringSchedule, after
 from queuert.activity import Activity
 from queuert.event_log import EventKind
+from queuert.ids import new_token
 from queuert.state.adapter import Capability
-from queuert.state.types import TypeCount
+from queuert.state.types import ClaimRequest, TypeCount
 from queuert.web import FULL_ACCESS, READ_ACCESS, Access, Action, bearer_tokens
 from queuert.web.dashboard import DashboardApp
 from queuert.web.dashboard import charts as charts_module
 from queuert.web.dashboard import live as live_module
 from queuert.web.dashboard.pages import chains as chains_page
 from queuert.web.dashboard.pages import workers as workers_page
+from queuert.web.dashboard.pages.shared import EXACT
 from queuert.workers import WorkerHeartbeat
 from tests.support.harness import Harness
 from tests.support.job_types import anything, echo, loop, number
 from tests.support.waiting import WAIT, in_time
 from tests.web.applications import Http
-from tests.web.test_dashboard import TOKEN, dashboard, fail_jobs, form_fields, read
+from tests.web.test_dashboard import ONCE, TOKEN, dashboard, fail_jobs, form_fields, read, record
 from tests.web.test_dashboard_live import everything, opened
 
 OTHER_PLACES = (
@@ -174,6 +179,257 @@ async def test_what_waits_is_rescheduled_and_reprioritized_by_filter(local: Harn
             pass
     job = await local.client.get_job(chain.id)
     assert (job.scheduled_at.year, job.priority) == (2031, 7)
+
+
+DUE_FORMS = (("/chain/change", "/chain"), ("/operations/start", "/operations"))
+"""The forms that have a due time, and where they lead."""
+
+
+@pytest.mark.parametrize(("form", "leads_to"), DUE_FORMS)
+async def test_a_due_time_is_to_come_and_is_shown_before_it_is_written(
+    harness: Harness, http: Http, form: str, leads_to: str
+) -> None:
+    chain = await harness.client.start_chain(number, 1, run_at=after(hours=1))
+    web = http(dashboard(harness), follow_redirects=True)
+    address = {"id": chain.id} if form == "/chain/change" else {"action": "reschedule", "type": "number"}
+
+    async def due() -> datetime:
+        await harness.client.run_bulk_operations()
+        return (await harness.client.get_job(chain.id)).scheduled_at
+
+    assert 'name="run_at"' in await read(web, form, **address)
+    before = datetime.now(UTC)
+    shown = await read(web, form, **address, run_at="30h")
+    fields = form_fields(shown, form)
+    moment = datetime.fromisoformat(fields["run_at"])
+    assert before <= moment - timedelta(hours=30) <= datetime.now(UTC)
+    assert f"{moment:%Y-%m-%d %H:%M:%S} UTC" in shown
+    written = await web.post(form, data=fields)
+    assert written.url.path == leads_to
+    assert f'Due <time datetime="{moment.isoformat()}' in written.text
+    assert await due() == moment
+
+    for text, why in (
+        ("2020-01-01T00:00", "2020-01-01 00:00:00 UTC"), ("soon", "such as"), ("-8h", "such as"),
+        (datetime.now(UTC).replace(year=1990).isoformat(), "1990-"), ("2020-01-01T00:00+01:00", "2019-12-31"),
+    ):  # fmt: skip
+        for answer in (
+            await web.get(form, params={**address, "run_at": text}),
+            await web.post(form, data={**fields, "run_at": text}),
+        ):
+            assert answer.status_code == 400
+            beside = re.search(r'<input name="run_at"[^>]*aria-invalid.*?<small class="refused"[^>]*>(.*?)</small>',
+                               answer.text)  # fmt: skip
+            assert beside is not None
+            assert why in unescape(beside[1])
+            assert f'value="{text}"' in unescape(answer.text)
+            assert answer.text.count('role="alert"') == 1
+    assert await due() == moment
+
+    shown = await read(web, form, **address, run_at="Now")
+    assert form_fields(shown, form)["run_at"] == "now"
+    await web.post(form, data=form_fields(shown, form))
+    assert await due() <= datetime.now(UTC)
+
+
+async def test_a_time_of_a_filter_is_ago(local: Harness, http: Http) -> None:
+    await local.client.start_chain(number, 1)
+    web = http(dashboard(local))
+    assert "No chains match this filter." in await read(web, "/chains", before="8h")
+    assert "number" in await read(web, "/chains", since="8h")
+
+
+async def test_a_job_that_a_client_completes_says_so_and_offers_it(harness: Harness, http: Http) -> None:
+    await record(harness, {"number": None})
+    chain = await harness.client.start_chain(number, 1)
+    other = await harness.client.start_chain(loop, 1)
+    web = http(dashboard(harness), follow_redirects=True)
+    page = await read(web, "/job", id=chain.id)
+    assert "It waits until a client completes it" in page
+    assert "A client completes it, so it has no attempts." in page
+    address = re.search(r'<a class="button primary" href="([^"]*)">Complete…', page)
+    assert address is not None
+    assert f'class="button primary" href="{address[1]}">Complete…' in await read(web, "/chain", id=chain.id)
+    form = (await web.get(unescape(address[1]))).text
+    assert "It waits for a client" in form
+    fields = form_fields(form, "/chain/complete")
+    refused = await web.post("/chain/complete", data={**fields, "output": '"a"'})
+    assert (refused.status_code, 'id="refused-output"' in refused.text) == (422, True)
+    assert "completed with your output" in (await web.post("/chain/complete", data={**fields, "output": "7"})).text
+    assert await chain.result(timeout=WAIT) == 7
+    page = await read(web, "/job", id=chain.id)
+    assert ("waits until a client" in page, "It ended without an attempt." in page) == (False, True)
+    page = await read(web, "/job", id=other.id)
+    assert ("waits until a client" in page, "Complete…" in page) == (False, False)
+    reader = http(dashboard(harness, READ_ACCESS))
+    chain = await harness.client.start_chain(number, 1)
+    page = await read(reader, "/job", id=chain.id)
+    assert ("waits until a client" in page, "Complete…" in page) == (True, False)
+
+
+async def test_what_failed_together_is_retried_together(harness: Harness, http: Http) -> None:
+    async def fail(attempt: Any) -> Outcome[Any]:
+        raise ValueError("the gateway is down")
+
+    harness.handles(anything, fail, retry=ONCE)
+    harness.handles(number, echo)
+    blocker = await harness.client.start_chain(anything, 1)
+    chains = [await harness.client.start_chain(number, n, blockers=[blocker]) for n in range(2)]
+    [last] = [await harness.client.start_chain(number, 3, blockers=[chains[0]])]
+    async with harness.worker():
+        await harness.client.wait([blocker, *chains, last], timeout=WAIT)
+    web = http(dashboard(harness), follow_redirects=True)
+    page = await read(web, "/chain", id=blocker.id)
+    assert "2 jobs failed because of it" in page
+    page = await read(web, "/chain", id=last.id)
+    assert "1 chain that its last job waited for is not completed" in page
+    assert "Retry it alone" in page
+    confirm = ""
+    for chain, count in ((last, 3), (chains[0], 3), (blocker, 4)):
+        page = await read(web, "/chain", id=chain.id)
+        address = re.search(r'href="(/chain/retry-together[^"]*)"', page)
+        assert address is not None
+        confirm = (await web.get(unescape(address[1]))).text
+        assert f"Retry {count} chains?" in confirm
+    answer = await web.post("/chain/retry", data=form_fields(confirm, "/chain/retry"))
+    assert "The chain was retried with what failed with it" in answer.text
+    harness.handles(anything, echo, replace=True)
+    async with harness.worker():
+        await harness.client.wait([blocker, *chains, last], timeout=WAIT)
+    assert {(await one.refresh()).status for one in (blocker, *chains, last)} == {ChainStatus.COMPLETED}
+    [alone] = await fail_jobs(harness, 1)
+    page = await read(web, "/chain", id=alone)
+    assert ("retry-together" in page, 'class="primary">Retry</button>' in page) == (False, True)
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+async def test_a_cancellation_without_a_reason_names_who_cancels(harness: Harness, http: Http, reason: str) -> None:
+    web = http(dashboard(harness, Access(Action, principal="ada")))
+    for path, form in (
+        ("/chain/cancel", {}), ("/chains/selected", {"action": "cancel"}),
+        ("/operations/start", {"action": "cancel", "type": "number"}),
+    ):  # fmt: skip
+        chain = await harness.client.start_chain(number, 1)
+        answer = await web.post(path, data={"id": chain.id, "reason": reason, **form})
+        assert answer.status_code == 303
+        await harness.client.run_bulk_operations()
+        error = (await chain.refresh()).error
+        assert error is not None
+        assert error.message == "cancelled by ada", path
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "reason", "typed"),
+    [
+        ("/chains", {"attribute": "customer", "status": "open"}, "an attribute must be name=value", 'value="customer"'),
+        ("/chains", {"since": "yesterday"}, "a time must be such as", 'value="yesterday"'),
+        ("/chains", {"cursor": "x", "type": "text"}, "cursor", 'value="text"'),
+        ("/jobs", {"before": "soon"}, "a time must be such as", 'value="soon"'),
+        ("/failures", {"since": "soon"}, "a time must be such as", 'value="soon"'),
+        ("/events", {"cursor": "x", "type": "text"}, "cursor", 'value="text"'),
+        ("/operations", {"cursor": "x"}, "cursor", "<h1>Bulk operations</h1>"),
+        ("/", {"sort": "x"}, "sort must be one of", "<h1>Overview</h1>"),
+        ("/type", {"name": "anything", "span": "x"}, "span must be one of", "<h1>anything</h1>"),
+    ],
+)
+async def test_a_filter_that_is_refused_is_shown_again_with_what_was_typed(
+    local: Harness, http: Http, path: str, query: dict[str, str], reason: str, typed: str
+) -> None:
+    """It lists nothing, rather than everything."""
+    [id] = await fail_jobs(local, 1)
+    if path == "/events" and Capability.EVENTS not in local.state.capabilities:
+        pytest.skip("the store has no event log")
+    answer = await http(dashboard(local)).get(path, params=query)
+    assert (answer.status_code, answer.headers["content-type"]) == (400, "text/html; charset=utf-8")
+    alert = re.search(r'<(?:p|small) [^>]*role="alert">(.+?)</', answer.text)
+    assert alert is not None
+    assert reason in unescape(alert[1])
+    assert typed in answer.text
+    assert (id in answer.text, "all that match" in answer.text) == (False, False)
+    assert 'data-live=""' in answer.text
+
+
+@pytest.mark.parametrize("prefix", ["", "/ops"])
+async def test_a_selection_without_rows_is_the_list_again(local: Harness, http: Http, prefix: str) -> None:
+    [failed] = await fail_jobs(local, 1)
+    other = await local.client.start_chain(number, 1)
+    app: Any = dashboard(local)
+    web = http(Starlette(routes=[Mount(prefix, app)]) if prefix else app)
+    query = {"action": "retry", "next": "/chains?status=failed"}
+    answer = await web.get(f"{prefix}/chains/selected", params=query)
+    assert answer.status_code == 400
+    assert "no chain is selected: mark some in the list" in answer.text
+    assert (failed in answer.text, other.id in answer.text) == (True, False)
+    assert "Retry all that match" in answer.text
+    assert form_fields(answer.text, f"{prefix}/chains/selected")["next"] == "/chains?status=failed"
+    assert 'name="id" value' in (await web.get(f"{prefix}/chains/selected", params={**query, "next": "/jobs"})).text
+
+
+async def test_a_type_that_schedules_start_and_no_worker_handles_has_a_warning(local: Harness, http: Http) -> None:
+    await local.client.put_schedules([RecurringSchedule("nightly", number, 1, cron="0 3 * * *")])
+    web = http(dashboard(local))
+    for path, query in (("/", {}), ("/type", {"name": "number"})):
+        page = re.sub(r"<[^>]*>", "", await read(web, path, **query))
+        assert re.search(r"No (live )?worker handles (number|this type), which 1 schedule starts\.", page), path
+    await local.client.start_chain(number, 1)
+    web = http(dashboard(local))
+    page = re.sub(r"<[^>]*>", "", await read(web, "/"))
+    assert "No worker handles number, which has 1 ready job, and which 1 schedule starts." in page
+    await local.client.pause_schedules(["nightly"])
+    assert "schedule starts" not in await read(http(dashboard(local)), "/")
+
+
+async def test_a_search_that_finds_nothing_says_what_can_be_searched_for(local: Harness, http: Http) -> None:
+    await local.client.start_chain(number, 1, id="order-21")
+    web = http(dashboard(local), follow_redirects=True)
+    answer = await web.get("/search", params={"q": "order 21"})
+    assert answer.status_code == 404
+    assert "no chain, job, job type, worker, schedule or webhook is called 'order 21'" in unescape(answer.text)
+    assert 'name="q" value="order 21"' in answer.text
+    assert "A search finds what has exactly this id or name" in answer.text
+    links = re.findall(r'href="(/search[^"]*)"', answer.text)
+    assert links == ["/search?q=order-21", "/search?q=order%3D21"]
+    assert (await web.get(links[0])).url.path == "/chain"
+    assert (await web.get("/search")).status_code == 400
+
+
+async def test_blockers_that_were_not_read_in_time_are_said_to_be(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocker = await local.client.start_chain(number, 1)
+    chain = await local.client.start_chain(number, 1, blockers=[blocker])
+
+    async def slow(job_id: str) -> Any:
+        raise TimeoutError
+
+    monkeypatch.setattr(local.client, "get_blockers", slow)
+    for path in ("/job", "/chain"):
+        page = await read(http(dashboard(local)), path, id=chain.id)
+        there = page[page.index('<div data-region="blockers">') :]
+        assert there.index("Not read in time.") < there.index('data-region="payloads"'), path
+
+
+@pytest.mark.parametrize(
+    ("status", "offered"),
+    [("", ["retry", "cancel", "delete"]), ("open", ["cancel", "delete"]), ("failed", ["retry", "delete"]),
+     ("completed", ["delete"])],
+)  # fmt: skip
+async def test_a_list_of_one_status_offers_what_can_be_done_with_it(
+    local: Harness, http: Http, status: str, offered: list[str]
+) -> None:
+    await fail_jobs(local, 1)
+    [done] = [await local.client.start_chain(number, 1)]
+    await local.client.complete_chain(done, 1)
+    await local.client.start_chain(number, 1)
+    page = await read(http(dashboard(local)), "/chains", **({"status": status} if status else {}))
+    assert re.findall(r'<button name="action" value="(\w+)"', page) == offered
+
+
+async def test_a_notice_has_no_text_of_an_address(local: Harness, http: Http) -> None:
+    web = http(dashboard(local))
+    for due in ("tomorrow", "<b>", "2026-01-01", "9999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+23:00"):
+        page = await read(web, "/operations", notice="operation-started", due=due)
+        assert "Workers carry it out.</p>" in page, due
 
 
 async def test_the_question_before_a_change_by_filter_says_of_which_chains(local: Harness, http: Http) -> None:
@@ -335,6 +591,43 @@ async def test_a_warning_says_that_a_number_is_an_estimate(
 
     monkeypatch.setattr(local.client, "count_jobs", counts)
     assert "which has ≈ 12,345 ready jobs" in await read(http(dashboard(local)), "/")
+
+
+async def test_an_estimate_that_says_no_more_than_what_was_counted_says_so(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def counts(**settings: Any) -> list[TypeCount]:
+        return [TypeCount("number", JobStatus.READY, EXACT + 1, 1.0, estimated=True)]
+
+    monkeypatch.setattr(local.client, "count_jobs", counts)
+    for path, query in (("/", {}), ("/types", {}), ("/type", {"name": "number"})):
+        page = await read(http(dashboard(local)), path, **query)
+        assert (">over 100</a>" in page, "≈ 101" in page) == (True, False)
+
+
+async def test_no_more_slots_are_used_than_there_are(local: Harness, http: Http) -> None:
+    """What a worker has claimed ahead waits for a free one."""
+    store = await local.client._open_store()
+    await store.record_heartbeat(WorkerHeartbeat("w-1", "w-1", "here", 1, "1", ("number",), 8, 26, 0.0), 60.0)
+    web = http(dashboard(local))
+    for path, query in (("/workers", {}), ("/worker", {"name": "w-1"}), ("/type", {"name": "number"})):
+        page = await read(web, path, **query)
+        assert '8 of 8 <span class="quiet">and 18 claimed ahead</span>' in page, path
+
+
+async def test_running_jobs_that_are_more_than_slots_have_a_reason(local: Harness, http: Http) -> None:
+    await local.client.start_chain(number, 1)
+    store = await local.client._open_store()
+    assert await store.claim(ClaimRequest({"number": 3_600.0}, 1, "gone", new_token()))
+    assert "0 slots, others claimed ahead or left" in await read(http(dashboard(local)), "/")
+
+
+async def test_a_rate_says_of_which_time_it_is(local: Harness, http: Http) -> None:
+    await local.client.start_chain(number, 1)
+    web = http(dashboard(local))
+    assert "Rates are of the last five minutes" in await read(web, "/types")
+    for path, query in (("/", {}), ("/type", {"name": "number"})):
+        assert "<small>a minute, of the last 5</small>" in await read(web, path, **query)
 
 
 async def test_the_values_of_charts_are_in_a_table(harness: Harness, http: Http) -> None:

@@ -244,7 +244,7 @@ FACTS = {
     "/types": ("No jobs yet", 'class="zero"', "late"),
     "/type?name=number": (
         "oldest none", "No live worker", "None is alive", "No jobs.", "None.", "0<small>handle it", "<b>0</b> finished",
-        "No attempts in this time", ">0</a>", "0<small>a minute", 'class="quiet">0</span>',
+        "No attempts in this time", ">0</a>", "0<small>a minute, of", 'class="quiet">0</span>',
     ),
     "/workers": ("No workers", "vanished</span>"),
     "/worker?name=here": ("vanished</span>", "It has written no heartbeat", "None.", 'class="quiet">0</span>'),

@@ -29,6 +29,8 @@ from queuert.web.dashboard.graph import (
     MOST_JOBS,
     NODE_HEIGHT,
     NODE_WIDTH,
+    NOTE,
+
     Graph,
     Related,
     graph_of,
@@ -169,6 +171,47 @@ def test_the_timeline_shows_each_attempt_and_errors_only_if_they_may_be_shown() 
     assert gantt([], NOW, UTC, errors=True) is None
 
 
+def test_a_job_that_ended_without_an_attempt_has_a_bar() -> None:
+    for one in (
+        job(0, JobStatus.CANCELLED, attempt=0, started_at=None),
+        # It was cancelled while it waited for its next attempt.
+        job(
+            0,
+            JobStatus.CANCELLED,
+            failures=(failure(1, -9, -8),),
+            started_at=NOW - timedelta(seconds=9),
+            finished_at=NOW,
+        ),
+    ):
+        chart = gantt([one], NOW, UTC, errors=False)
+        assert chart is not None
+        assert [bar.kind for bar in chart.rows[0].bars][-2:] in (["waiting", "cancelled"], ["failed", "cancelled"])
+        assert [bar.title.splitlines()[0] for bar in chart.rows[0].bars][-1] == "cancelled without an attempt"
+
+
+@pytest.mark.parametrize("used", [[6], [6, 9], [0, 25], [26], [3, 26], [1, 3, 8]])
+def test_the_axis_of_a_histogram_has_edges_of_buckets(used: list[int]) -> None:
+    counts = [0] * 27
+    for index in used:
+        counts[index] = 1
+    chart = histogram_chart(Histogram(tuple(counts)))
+    edges = [column.title.splitlines()[0].partition(" to ") for column in chart.columns]
+    quarter, rest = divmod(len(edges), 4)
+    assert rest == 0
+    texts = [edges[0][0], *(edges[quarter * part - 1][2] for part in range(1, 5))]
+    assert list(chart.texts) == texts
+
+
+@pytest.mark.parametrize("id", ["order-21", "01a21516-d4c5-7dbb-a36f-011eb998a262", "x" * 500, "two\nlines" * 20])
+@pytest.mark.parametrize("status", ["open", "completed", "cancelled"])
+def test_an_id_fits_into_its_box(id: str, status: str) -> None:
+    graph = graph_of([job()], {job().id: [Related(id, "picture", status)]}, {}, [], more_dependents=False)
+    [node] = [one for one in graph.nodes if one.kind == "blocker"]
+    assert len(node.note) + len(status) <= NOTE
+    assert "\n" not in node.note
+    assert node.note[-6:] == id.replace("\n", " ")[-6:]
+
+
 def minute(back: int, completed: int, failed: int = 0, run: Histogram = Histogram()) -> Activity:  # noqa: B008
     at = NOW.replace(second=0) - timedelta(minutes=back)
     return Activity(at, 60, "one", None, started=completed + failed, completed=completed, failed=failed, run=run)
@@ -210,6 +253,7 @@ def test_quantiles_are_lines_with_gaps_on_a_logarithmic_scale() -> None:
 def test_a_histogram_has_its_quantiles_marked() -> None:
     chart = histogram_chart(Histogram((0,) * 6 + (90, 0, 0, 10)))
     assert [bar.height for bar in chart.bars] == [HEIGHT, round(HEIGHT / 9, 2)]
-    assert [(name, text) for name, _, text in chart.marks] == [("p50", "45 ms"), ("p95", "362 ms"), ("p99", "362 ms")]
+    marks = [(name, text) for name, _, text in chart.marks]
+    assert marks == [("p50", "≈ 45 ms"), ("p95", "≈ 362 ms"), ("p99", "≈ 362 ms")]
     assert chart.marks[0][1] < chart.marks[1][1]
     assert histogram_chart(Histogram()).count == 0

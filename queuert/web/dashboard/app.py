@@ -40,9 +40,9 @@ from queuert.web.audit import report
 from queuert.web.dashboard import formats
 from queuert.web.dashboard.live import LiveStreams
 from queuert.web.dashboard.notices import NOTICES
-from queuert.web.dashboard.pages.shared import MOST_ROWS
+from queuert.web.dashboard.pages.shared import EXACT, MOST_ROWS, NOTHING_SELECTED
 from queuert.web.dashboard.routes import NAVIGATION, PAGES, Page
-from queuert.web.dashboard.visit import Database, Part, Visit, local_place
+from queuert.web.dashboard.visit import Database, Part, Refusal, Visit, local_place
 from queuert.web.paths import base_path, with_whole_segments
 from queuert.web.problems import Problem, phrase, phrase_code, problem_of
 
@@ -84,6 +84,9 @@ _NO_FORM: ImmutableMultiDict[str, str] = ImmutableMultiDict()
 
 _QUESTIONS = {page.path: page for page in PAGES if page.method == "GET"}
 """The pages with the forms of changes, which are at the paths that the forms are sent to."""
+
+_SELECTION = "/chains/selected"
+"""The page of what is selected in the list of chains."""
 
 _OF_ONE = {"/types": ("/type", "type", "name"), "/webhooks": ("/webhook", "id", "id")}
 """The page of one, where forms below a list lead back to, and how forms and addresses call what names it."""
@@ -208,7 +211,8 @@ class DashboardApp:
         zone: tzinfo | None = None,
         now: datetime | None = None,
         missing: Collection[Part] = (),
-        refused: str = "",
+        refusal: Refusal | None = None,
+        filter_refused: bool = False,
         typed: ImmutableMultiDict[str, str] = _NO_FORM,
         **context: Any,
     ) -> Response:
@@ -236,13 +240,18 @@ class DashboardApp:
             here=_place(request, typed),
             navigation=NAVIGATION,
             notice=NOTICES.get(request.query_params.get("notice", "")),
+            noticed_due=_noticed_due(request),
             missing=missing,
-            refused=refused,
+            refusal=refusal or Refusal(),
+            filter_refused=filter_refused,
+            # A request that is refused is refused again, but what is missing may come.
+            refused_request=bool(refusal and refusal.text) or (400 <= status < 500 and status != 404),
             typed=typed,
             # Such a page reads itself with GET, which is another page.
             posted=request.method == "POST",
             parts=Part,
             most_rows=MOST_ROWS,
+            exact=EXACT,
             timeout=self.timeout,
             trace_url=self.trace_url,
             **context,
@@ -284,26 +293,45 @@ class DashboardApp:
             except Exception as error:
                 problem = problem_of(error)
                 note(problem.body.status, problem.body.type.rpartition(":")[2])
-                question = _QUESTIONS.get(page.path) if page.method == "POST" else None
-                if visit is not None and question is not None:
-                    form_again = await self._once_more(question, visit, problem)
+                if visit is not None and problem.body.status < 500:
+                    form_again = await self._once_more(page, visit, problem)
                     if form_again is not None:
                         return form_again
                 return self._error(request, access, problem.body.status, problem.body.detail, problem.headers, form)
 
         return endpoint
 
-    async def _once_more(self, question: Page, visit: Visit, problem: Problem) -> Response | None:
-        """Return the page of a form that was refused, with the reason and what was typed; None if it cannot be made."""
+    async def _once_more(self, page: Page, visit: Visit, problem: Problem) -> Response | None:
+        """Return the page of a form or filter that was refused, with the reason and what was typed, if there is one.
+
+        The page of a selection is the list in which it was made.
+        """
+        question = _QUESTIONS.get(page.path) if page.method == "POST" or page.shown_again else None
+        if page.path == _SELECTION and problem.body.type == NOTHING_SELECTED:
+            question, visit = _QUESTIONS["/chains"], self._at_list(visit, "/chains")
+        if question is None:
+            return None
+        parts = problem.body.errors or ()
+        field = re.split(r"[.\[]", parts[0].path)[0] if parts else ""
+        filter_refused = page.method == "GET" and question is page
+        again = replace(visit, refused=problem.body.detail, refused_at=field, filter_refused=filter_refused)
         try:
             async with asyncio.timeout(2 * self.timeout):
-                answer = await question.handler(replace(visit, refused=problem.body.detail))
+                answer = await question.handler(again)
         except Exception:
             # Such as a chain that is not there any more: the page of the error has the reason.
             return None
         answer.status_code = problem.body.status
         answer.headers.update(problem.headers)
         return answer
+
+    def _at_list(self, visit: Visit, path: str) -> Visit:
+        """Return the visit of the list that a selection was made in, with its filter."""
+        scope = visit.request.scope
+        place, _, query = visit.came_from(path).partition("?")
+        there = scope["path"].removesuffix(_own_path(visit.request)) + path
+        given = query.encode() if place.endswith(path) else b""
+        return replace(visit, request=Request({**scope, "path": there, "query_string": given}), form=_NO_FORM)
 
     def _to_first_database(self, request: Request, page: Page) -> Response:
         """Redirect a request that names no database; a change must name one."""
@@ -453,7 +481,7 @@ def _place(request: Request, form: ImmutableMultiDict[str, str] = _NO_FORM) -> s
     """
     database, path = request.scope.get(_DATABASE), _own_path(request)
     # A notice is for one page only.
-    given = [(name, value) for name, value in request.query_params.multi_items() if name != "notice"]
+    given = [(name, value) for name, value in request.query_params.multi_items() if name not in ("notice", "due")]
     if request.method == "POST":
         given += [(name, value) for name, value in form.multi_items() if name in _IN_ADDRESSES]
         while path not in _QUESTIONS:
@@ -463,6 +491,15 @@ def _place(request: Request, form: ImmutableMultiDict[str, str] = _NO_FORM) -> s
             path, given = page, [(parameter, form[field])]
     query = f"?{urlencode(given)}" if given else ""
     return f"{f'/@{database}' if database else ''}{path}{query}"
+
+
+def _noticed_due(request: Request) -> datetime | None:
+    """The due time that a notice is of."""
+    try:
+        due = datetime.fromisoformat(request.query_params.get("due", ""))
+        return None if due.tzinfo is None else due.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _theme(request: Request) -> str:

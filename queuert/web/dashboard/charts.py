@@ -238,7 +238,7 @@ def _within(found: Histogram, share: float) -> float | None:
 
 def _in_words(row: Sequence[float | None]) -> list[str]:
     """The quantiles of a step, in words."""
-    return [f"{name} {formats.duration(value)}" for (name, _), value in zip(_SHARES, row, strict=True)]
+    return [f"{name} {formats.about(value)}" for (name, _), value in zip(_SHARES, row, strict=True)]
 
 
 def _time(at: datetime, span: Span, zone: tzinfo) -> str:
@@ -337,6 +337,9 @@ def histogram_chart(found: Histogram) -> HistogramChart:
     if not used:
         return HistogramChart((), (), (), (), 0)
     first, last = max(0, used[0] - 1), used[-1] + 1
+    # The axis has texts at quarters: each must be at an edge of a bucket.
+    while (last + 1 - first) % 4:
+        first, last = (first - 1, last) if first and last >= len(BOUNDS) else (first, last + 1)
     counts += [0] * (last + 1 - len(counts))
     width, highest = WIDTH / (last + 1 - first), max(counts)
     bars, columns = [], []
@@ -353,8 +356,8 @@ def histogram_chart(found: Histogram) -> HistogramChart:
         value = found.quantile(share_of)
         if value is not None:
             bucket = next(index for index, bound in enumerate((*BOUNDS, math.inf)) if value < bound)
-            marks.append((name, _r((bucket - first + 0.5) * width), formats.duration(value)))
-    texts = [_edge(round(first - 1 + part * (last + 1 - first) / 4)) for part in range(5)]
+            marks.append((name, _r((bucket - first + 0.5) * width), formats.about(value)))
+    texts = [_edge(first - 1 + part * (last + 1 - first) // 4) for part in range(5)]
     return HistogramChart(bars, columns, marks, texts, found.count)
 
 
@@ -435,6 +438,10 @@ def gantt(jobs: Sequence[Job], now: datetime, zone: tzinfo, *, errors: bool) -> 
         elif job.started_at is not None and job.started_at >= since:
             bars.append(bar(since, job.started_at, "waiting", f"waited before attempt {job.attempt}"))
             bars.append(bar(job.started_at, _end(job, now), str(job.status), f"attempt {job.attempt}: {job.status}"))
+        elif job.finished_at is not None and job.finished_at > since:
+            # Cancelled while it waited, or completed by a client.
+            bars.append(bar(since, job.finished_at, "waiting", f"waited, then {job.status} without an attempt"))
+            bars.append(bar(job.finished_at, job.finished_at, str(job.status), f"{job.status} without an attempt"))
         # An attempt may be too short to be seen beside hours of waiting: it is drawn on top.
         rows.append(GanttRow(job, sorted(bars, key=lambda one: one.kind not in _WAITS)))
     ticks = [(_r(WIDTH * part / 4), "0" if not part else f"+{formats.brief(seconds * part / 4)}") for part in range(5)]

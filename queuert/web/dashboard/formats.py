@@ -90,6 +90,17 @@ def brief(seconds: float | None) -> str:
     return "1.0 min"
 
 
+def about(seconds: float | None) -> str:
+    """Return a quantile of a histogram in one unit, which is the middle of a bucket.
+
+    >>> about(0.0905), about(0.0005), about(None)
+    ('≈ 90 ms', 'under 1 ms', '—')
+    """
+    if seconds is not None and seconds < 0.001:
+        return "under 1 ms"
+    return "—" if seconds is None else f"≈ {brief(seconds)}"
+
+
 def axis(seconds: float) -> str:
     """Return a round duration for an axis.
 
@@ -211,6 +222,17 @@ def number(value: float | None) -> str:
     return "—" if value is None else f"{value:,}"
 
 
+def counted(value: float | None, estimated: bool = False, exact: int = 0) -> str:
+    """Return a number, which may be an estimate; one that only says that there are more than were counted says so.
+
+    >>> counted(7), counted(1234, True, 100), counted(101, True, 100), counted(None)
+    ('7', '≈ 1,234', 'over 100', '—')
+    """
+    if value is None or not estimated:
+        return number(value)
+    return f"over {exact:,}" if value <= exact + 1 else f"≈ {number(value)}"
+
+
 def rate(value: float | None) -> str:
     """Return a number of times a minute.
 
@@ -293,6 +315,8 @@ def in_url(text: str) -> str:
 
 
 FILTERS = {
+    "about": about,
+    "counted": counted,
     "between": between,
     "brief": brief,
     "compact": compact,

@@ -12,6 +12,9 @@ from queuert.jobs import ChainStatus, Job
 from queuert.web.dashboard import formats
 
 NODE_WIDTH, NODE_HEIGHT = 172, 48
+NOTE = 20
+"""The characters that a box has place for in its second line, with its status and without its symbol."""
+
 GAP_X, GAP_Y = 44, 44
 MARGIN = 12
 MOST = 6
@@ -143,16 +146,22 @@ def _rows(boxes: Sequence[object]) -> int:
 def _job_node(job: Job, x: int, y: int) -> Node:
     ran = ""
     if job.started_at is not None and job.finished_at is not None:
-        ran = formats.between(job.started_at, job.finished_at)
+        ran = formats.brief((job.finished_at - job.started_at).total_seconds())
     tries = job.attempt - job.uncounted
-    note = ", ".join(part for part in (ran, f"attempt {tries}" if tries > 1 else "") if part)
+    note = ", ".join(part for part in (ran, f"\N{MULTIPLICATION SIGN} {tries}" if tries > 1 else "") if part)
     return Node(x, y, "job", job.type, str(job.status), note, job.id)
 
 
 def _box(one: Related, count: int, kind: str, x: int, y: int) -> Node:
     if count == 1:
-        return Node(x, y, kind, one.type, one.status, formats.short(one.id, 20), one.id)
+        return Node(x, y, kind, one.type, one.status, _fitting(one.id, one.status), one.id)
     return Node(x, y, kind, f"{count:,} x {one.type}", one.status, "", None)
+
+
+def _fitting(id: str, status: str) -> str:
+    """Return as much of an id as a box has place for beside a status: the begin and the end, which differ."""
+    place, line = NOTE - len(status), id.replace("\n", " ")
+    return line if len(line) <= place else f"{line[: place - 7]}…{line[-6:]}"
 
 
 def _placed(boxes: Sequence[tuple[Related, int]], kind: str, job: Node, side: int) -> list[Node]:

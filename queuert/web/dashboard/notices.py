@@ -4,6 +4,8 @@ NOTICES = {
     "cancelled": "The chain was cancelled.",
     "not-cancelled": "Nothing was cancelled: the chain was closed already.",
     "retried": "The chain was retried: its last job is due.",
+    "retried-together": "The chain was retried with what failed with it: their last jobs are due when their blockers "
+    "are closed.",
     "deleted": "The chain was deleted.",
     "completed": "The chain was completed with your output.",
     "event-sent": "The event was sent to the chain.",

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from queuert.client import AsyncClient
+from queuert.state.paging import Page
 from queuert.web.access import Access, Action
 from queuert.web.dashboard import formats
 from queuert.web.dashboard.activity import KeptActivity
@@ -49,6 +50,7 @@ class Part(StrEnum):
     EVENTS = "events"
     EXPLANATION = "why it is open"
     BLOCKERS = "what jobs waited for"
+    CASCADE = "what failed with it"
     CHECKS = "the checks"
     EVENT_LOG = "the event log"
 
@@ -105,6 +107,22 @@ class Database:
     activity: KeptActivity = field(default_factory=KeptActivity)
 
 
+@dataclass(slots=True)
+class Refusal:
+    """Why a form was refused: a page says so beside the field, or else at its beginning."""
+
+    text: str = ""
+    field: str = ""
+    said: bool = False
+
+    def of(self, field: str) -> str:
+        """Return the reason if it is of this field; the page then says it there, and nowhere else."""
+        if not self.text or field != self.field:
+            return ""
+        self.said = True
+        return self.text
+
+
 @dataclass(frozen=True, slots=True)
 class Visit:
     """A request for a page, or for a change, that is allowed."""
@@ -122,7 +140,11 @@ class Visit:
     missing: set[Part] = field(default_factory=set)
     """The parts of the page that took too long. Templates have it, too: what they show of such a part is a dash."""
     refused: str = ""
-    """Why the form was refused, if the page shows it once more."""
+    """Why the form or the filter was refused, if the page shows it once more."""
+    refused_at: str = ""
+    """The field whose value was refused, if it is one."""
+    filter_refused: bool = False
+    """Whether the filter of the list was refused: nothing is listed then, rather than what nobody meant."""
 
     @property
     def client(self) -> AsyncClient:
@@ -199,11 +221,16 @@ class Visit:
         # Of a copy: it may change the payload in place.
         return payload if redact is None else redact(job_type, copy.deepcopy(payload))
 
+    async def listed(self, reading: Callable[[], Awaitable[Page[T]]]) -> Page[T]:
+        """Return a page of a list; nothing if the filter was refused."""
+        return Page((), None) if self.filter_refused else await reading()
+
     def render(self, template: str, **context: Any) -> Response:
         """Return a page."""
+        refusal = Refusal(self.refused, self.refused_at)
         return self.app.render(
             self.request, template, self.access, database=self.database, zone=self.zone, now=self.now,
-            missing=self.missing, refused=self.refused, typed=self.form, **context,
+            missing=self.missing, refusal=refusal, filter_refused=self.filter_refused, typed=self.form, **context,
         )  # fmt: skip
 
     def go(self, path: str, **query: str) -> Response:

@@ -11,11 +11,13 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from queuert.client import AsyncChain
+from queuert.client.async_cascades import failed_together
 from queuert.errors import ChainNotFoundError
 from queuert.event_log import JobEvent
 from queuert.explanations import Cause, Explanation
 from queuert.ids import new_id
-from queuert.jobs import Blocker, ChainState, ChainStatus, Job
+from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus
+from queuert.run_at import at
 from queuert.state.adapter import Capability
 from queuert.web.access import Action
 from queuert.web.bodies import checked_json, read_payload
@@ -27,10 +29,15 @@ from queuert.web.dashboard.pages.shared import (
     CHAIN_FILTERS,
     PAGE,
     chain_filter,
+    checked_change,
+    client_type,
+    due_in_notice,
     due_of,
     known_types,
     older,
     priority_of,
+    reason_of,
+    wrong,
 )
 from queuert.web.dashboard.visit import Part, Visit
 from queuert.web.problems import Problem
@@ -47,12 +54,22 @@ EVENTS = 100
 EXPLAINED = 5
 """The most chains for which a page says what they wait for: the chain itself, and blockers that are open."""
 
-_SELECTED = {"retry": Action.RETRY, "cancel": Action.CANCEL, "delete": Action.DELETE}
+_REOPENED = (ChainStatus.FAILED, ChainStatus.CANCELLED)
+"""Chains that a retry opens again."""
+
+_SELECTED = {
+    "retry": (Action.RETRY, _REOPENED),
+    "cancel": (Action.CANCEL, (ChainStatus.OPEN,)),
+    "delete": (Action.DELETE, tuple(ChainStatus)),
+}
+"""Of each change of selected chains: the action of the access that it needs, and the statuses that it is for."""
 
 
 async def chains(visit: Visit) -> Response:
     """Chains by the time of their start, the newest first."""
-    page = await visit.client.list_chains(**chain_filter(visit), limit=PAGE, cursor=visit.query("cursor") or None)
+    page = await visit.listed(
+        lambda: visit.client.list_chains(**chain_filter(visit), limit=PAGE, cursor=visit.query("cursor") or None)
+    )
     given = visit.given(*CHAIN_FILTERS)
     states = {one.id: one for one in page.items}
     last_jobs = await _last_jobs(visit, [one for one in page.items if one.status is ChainStatus.OPEN])
@@ -65,8 +82,13 @@ async def chains(visit: Visit) -> Response:
         bulk=[
             name
             for name, (needed, statuses) in BULK_ACTIONS.items()
-            if given.get("status") in statuses and visit.access.allows(needed)
+            if given.get("status") in statuses and visit.access.allows(needed) and not visit.filter_refused
         ],
+        changes={
+            name: statuses
+            for name, (needed, statuses) in _SELECTED.items()
+            if visit.access.allows(needed) and given.get("status", statuses[0]) in statuses
+        },
         types=known_types(visit, *(one.type for one in states.values())),
         older=older(given, page.next_cursor),
         later=bool(visit.query("cursor")),
@@ -123,12 +145,17 @@ async def chain(visit: Visit) -> Response:
         tail=tail,
         why=why if why is None or visit.payloads else _without_errors(why),
         event=_awaited_event(why),
+        by_client=why is not None and Cause.WAITS_FOR_CLIENT in why.causes,
         traces=traces_of(visit, tail),
         graph=graph if len(graph.nodes) > 1 else None,
         blockers=[(job, blockers[job.id]) for job in jobs if blockers.get(job.id)],
         blockers_left_out=Part.BLOCKERS not in visit.missing and any(job.id not in blockers for job in drawn),
         dependents=dependents.items,
         more_dependents=dependents.next_cursor is not None,
+        failed_for_it=_failed_for(found, dependents.items),
+        failing_blockers=[]
+        if found.status not in _REOPENED
+        else [one for one in blockers.get(tail.id, ()) if one.status in _REOPENED],
         gantt=gantt(jobs, visit.now, visit.zone, errors=visit.payloads),
         events=shown_events,
         all_events=urlencode({**at_jobs, "events": "1"}),
@@ -139,6 +166,21 @@ async def chain(visit: Visit) -> Response:
         error=found.error if visit.payloads else None,
         error_hidden=found.error is not None and not visit.payloads,
     )
+
+
+def _failed_for(found: AsyncChain[Any], dependents: Sequence[Job]) -> list[Job]:
+    """Those of the jobs that failed since this chain had failed or was cancelled."""
+    closed_at = found.closed_at if found.status in _REOPENED else None
+    return [
+        one
+        for one in dependents
+        if closed_at is not None
+        and one.status is JobStatus.FAILED
+        and one.last_error is not None
+        and one.last_error.kind == "blocker_failed"
+        and one.finished_at is not None
+        and one.finished_at >= closed_at
+    ]
 
 
 async def _blockers(visit: Visit, jobs: Sequence[Job]) -> dict[str, list[Blocker]]:
@@ -223,17 +265,27 @@ async def _confirm(visit: Visit, action: str) -> Response:
 async def cancel(visit: Visit) -> Response:
     """Cancel a chain."""
     id = visit.wanted("id")
-    done = await visit.client.cancel_chain(
-        id, cascade="cascade" in visit.form, reason=visit.form.get("reason") or f"cancelled by {visit.principal}"
-    )
+    done = await visit.client.cancel_chain(id, cascade="cascade" in visit.form, reason=reason_of(visit))
     return visit.go("/chain", id=id, notice="cancelled" if done else "not-cancelled")
 
 
 async def retry(visit: Visit) -> Response:
     """Retry a failed or cancelled chain."""
-    id = visit.wanted("id")
-    await visit.client.retry_chain(id, cascade="cascade" in visit.form)
-    return visit.go("/chain", id=id, notice="retried")
+    id, together = visit.wanted("id"), "cascade" in visit.form
+    await visit.client.retry_chain(id, cascade=together)
+    return visit.go("/chain", id=id, notice="retried-together" if together else "retried")
+
+
+async def confirm_retry_together(visit: Visit) -> Response:
+    """Ask before a chain is retried with what failed because of it, and what they waited for; say how many they are."""
+    found = await visit.client.get_chain(visit.wanted("id"))
+    store = await visit.client._open_store()
+    reading = failed_together(store, [found.id], None, visit.client.job_types)
+    together = await visit.part(Part.CASCADE, reading)
+    shown = None if together is None else await visit.client.get_chains(together[:AROUND])
+    return visit.render(
+        "retry_together.html", chain=found, count=None if together is None else len(together), chains=shown
+    )
 
 
 async def delete(visit: Visit) -> Response:
@@ -285,7 +337,7 @@ def _json_of(visit: Visit, name: str) -> Any:
     try:
         return json.loads(checked_json(visit.form.get(name) or "null"))
     except ValueError as error:
-        raise Problem(400, "invalid-json", f"{name} must be JSON: {error}") from None
+        raise wrong(name, f"{name} must be JSON: {error}") from None
 
 
 async def confirm_complete(visit: Visit) -> Response:
@@ -295,7 +347,14 @@ async def confirm_complete(visit: Visit) -> Response:
     known = visit.client.job_types.get(job.type)
     can_complete = known is not None and known.can_complete
     continuations = () if known is None else known.continuations
-    return visit.render("complete.html", chain=found, job=job, can_complete=can_complete, continuations=continuations)
+    return visit.render(
+        "complete.html",
+        chain=found,
+        job=job,
+        by_client=await client_type(visit, job.type),
+        can_complete=can_complete,
+        continuations=continuations,
+    )
 
 
 async def complete(visit: Visit) -> Response:
@@ -326,9 +385,18 @@ async def send_event(visit: Visit) -> Response:
 
 
 async def confirm_change(visit: Visit) -> Response:
-    """Ask for another due time or priority of what a chain waits with."""
+    """Ask for another due time or priority of what a chain waits with; then show them, before they are written."""
     found = await visit.client.get_chain(visit.wanted("id"))
-    return visit.render("change.html", chain=found, job=await _last_job(visit, found))
+    # A form that was refused is shown again to be corrected.
+    checked = {} if visit.refused else checked_change(visit)
+    return visit.render(
+        "change.html",
+        chain=found,
+        job=await _last_job(visit, found),
+        given=visit.given("run_at", "priority"),
+        checked=checked,
+        due=due_of(visit) if checked else None,
+    )
 
 
 async def change(visit: Visit) -> Response:
@@ -341,9 +409,9 @@ async def change(visit: Visit) -> Response:
     if due is None and priority is None:
         raise Problem(400, "missing-parameter", "a due time or a priority must be given")
     # In one write: a job that is due earlier may run before a second one.
-    if not all(await visit.client._change([id], due, priority, None)):
+    if not all(await visit.client._change([id], None if due is None else at(due), priority, None)):
         raise Problem(409, "not-waiting", "the chain does not wait any more: its job runs, or the chain is closed")
-    return visit.go("/chain", id=id, notice="changed")
+    return visit.go("/chain", id=id, notice="changed", **due_in_notice(due))
 
 
 # --- several chains ---------------------------------------------------------------------------------------------------
@@ -358,7 +426,7 @@ def _selected(visit: Visit) -> tuple[str, list[str]]:
     action = visit.wanted("action")
     if action not in _SELECTED:
         raise Problem(400, "invalid-action", f"the action must be one of {', '.join(_SELECTED)}, got {action!r}")
-    visit.check(_SELECTED[action])
+    visit.check(_SELECTED[action][0])
     ids = visit.chosen("id")
     if not ids:
         raise Problem(400, "nothing-selected", "no chain is selected: mark some in the list")
@@ -378,7 +446,7 @@ async def change_selected(visit: Visit) -> Response:
     if action == "retry":
         await visit.client.retry_chains(ids)
     elif action == "cancel":
-        await visit.client.cancel_chains(ids, reason=visit.form.get("reason") or f"cancelled by {visit.principal}")
+        await visit.client.cancel_chains(ids, reason=reason_of(visit))
     else:
         await visit.client.delete_chains(ids)
     return visit.go_back("/chains", f"selected-{action}")

@@ -25,11 +25,13 @@ async def events(visit: Visit) -> Response:
     if Capability.EVENTS not in visit.client.state.capabilities:
         raise CapabilityMissingError("events", "this store has no event log: see docs/stores.md")
     given = visit.given(*_FILTERS)
-    reading = visit.client.list_events(
-        job_types=[given["type"]] if "type" in given else None,
-        kinds=[given["kind"]] if "kind" in given else None,
-        limit=EVENTS,
-        cursor=visit.query("cursor") or None,
+    reading = visit.listed(
+        lambda: visit.client.list_events(
+            job_types=[given["type"]] if "type" in given else None,
+            kinds=[given["kind"]] if "kind" in given else None,
+            limit=EVENTS,
+            cursor=visit.query("cursor") or None,
+        )
     )
     page = await visit.part(Part.EVENTS, reading)
     found = () if page is None else page.items

@@ -15,7 +15,7 @@ from queuert.ids import new_id
 from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainStatus
 from queuert.web.dashboard.charts import SPARK_HEIGHT, SPARK_WIDTH, Bar, Spark
-from queuert.web.dashboard.pages.shared import COUNTED, LOOKED_AT, known_types, time_of
+from queuert.web.dashboard.pages.shared import COUNTED, LOOKED_AT, known_types, past_time
 from queuert.web.dashboard.visit import Part, Visit
 
 AGE = 5.0
@@ -61,7 +61,7 @@ class FailureGroup:
 async def failures(visit: Visit) -> Response:
     """Failed chains by type and error."""
     given = visit.given(*_FILTERS)
-    groups, more = await _groups(visit)
+    groups, more = ([], False) if visit.filter_refused else await _groups(visit)
     times = [one.closed_at for group in groups for one in group.chains if one.closed_at]
     return visit.render(
         "failures.html",
@@ -81,7 +81,7 @@ async def _groups(visit: Visit) -> tuple[list[FailureGroup], bool]:
     """Group the newest failed chains; also whether there are others."""
     given = visit.given(*_FILTERS)
     types = [given["type"]] if "type" in given else None
-    since, before = (time_of(given[name], visit) if name in given else None for name in ("since", "before"))
+    since, before = (past_time(visit, name, given[name]) if name in given else None for name in ("since", "before"))
 
     async def read() -> tuple[Sequence[AsyncChain[Any]], bool]:
         page = await visit.client.list_chains(
@@ -124,7 +124,7 @@ def _retried(visit: Visit) -> dict[str, Any]:
         filter["error"] = given["error"]
     for name in ("since", "before"):
         if name in given:
-            filter[name] = time_of(given[name], visit)
+            filter[name] = past_time(visit, name, given[name])
     return filter
 
 

@@ -9,7 +9,15 @@ from starlette.responses import Response
 from queuert.jobs import Job, JobStatus
 from queuert.phases import phases_of
 from queuert.web.dashboard.charts import gantt
-from queuert.web.dashboard.pages.shared import PAGE, known_types, live_workers, older, time_of, vanished_workers
+from queuert.web.dashboard.pages.shared import (
+    PAGE,
+    client_type,
+    known_types,
+    live_workers,
+    older,
+    past_time,
+    vanished_workers,
+)
 from queuert.web.dashboard.states import machine_of
 from queuert.web.dashboard.visit import Part, Visit
 
@@ -19,13 +27,15 @@ _FILTERS = ("type", "status", "since", "before")
 async def jobs(visit: Visit) -> Response:
     """Jobs by the time of their creation, the newest first."""
     given = visit.given(*_FILTERS)
-    page = await visit.client.list_jobs(
-        job_types=[given["type"]] if "type" in given else None,
-        statuses=[given["status"]] if "status" in given else None,
-        since=time_of(given["since"], visit) if "since" in given else None,
-        before=time_of(given["before"], visit) if "before" in given else None,
-        limit=PAGE,
-        cursor=visit.query("cursor") or None,
+    page = await visit.listed(
+        lambda: visit.client.list_jobs(
+            job_types=[given["type"]] if "type" in given else None,
+            statuses=[given["status"]] if "status" in given else None,
+            since=past_time(visit, "since", given["since"]) if "since" in given else None,
+            before=past_time(visit, "before", given["before"]) if "before" in given else None,
+            limit=PAGE,
+            cursor=visit.query("cursor") or None,
+        )
     )
     return visit.render(
         "jobs.html",
@@ -49,6 +59,7 @@ async def job(visit: Visit) -> Response:
     return visit.render(
         "job.html",
         job=found,
+        by_client=None if found.status.final else await client_type(visit, found.type),
         live_chain=found.chain_id,
         vanished=bool(vanished_workers(running, workers)),
         phases=phases_of(tuple(job_type.phases) if job_type else (), found, steps),

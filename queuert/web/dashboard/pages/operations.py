@@ -8,15 +8,19 @@ from starlette.responses import Response
 
 from queuert.errors import ConfigurationError
 from queuert.ids import new_id
+from queuert.run_at import at
 from queuert.web.dashboard.pages.shared import (
     BULK_ACTIONS,
     CHAIN_FILTERS,
     COUNTED,
     PAGE,
     chain_filter,
+    checked_change,
+    due_in_notice,
     due_of,
     older,
     priority_of,
+    reason_of,
 )
 from queuert.web.dashboard.visit import Visit
 from queuert.web.problems import Problem
@@ -24,7 +28,8 @@ from queuert.web.problems import Problem
 
 async def operations(visit: Visit) -> Response:
     """Bulk operations, the newest first."""
-    page = await visit.client.list_bulk_operations(limit=PAGE, cursor=visit.query("cursor") or None)
+    cursor = visit.query("cursor") or None
+    page = await visit.listed(lambda: visit.client.list_bulk_operations(limit=PAGE, cursor=cursor))
     return visit.render(
         "operations.html",
         operations=page.items,
@@ -52,8 +57,10 @@ def _requested(visit: Visit) -> tuple[str, dict[str, Any]]:
 
 
 async def confirm(visit: Visit) -> Response:
-    """Ask before all chains of a filter are changed, and say how many they are now."""
+    """Ask before all chains of a filter are changed, and say how many they are now, and when they are due then."""
     action, filter = _requested(visit)
+    # A form that was refused is shown again to be corrected.
+    checked = {} if visit.refused or action != "reschedule" else checked_change(visit)
     preview = await visit.client.preview_bulk_operation(action, counted_up_to=COUNTED, **filter)
     given = visit.given(*CHAIN_FILTERS)
     given |= {name: filter[name].isoformat() for name in ("since", "before") if name in filter}
@@ -61,6 +68,9 @@ async def confirm(visit: Visit) -> Response:
         "confirm_bulk.html",
         action=action,
         given=given,
+        checked=checked,
+        due=due_of(visit) if checked else None,
+        run_at=visit.given("run_at").get("run_at", ""),
         statuses=filter["statuses"],
         preview=preview,
         # A form that is sent twice starts one operation.
@@ -75,13 +85,14 @@ async def start(visit: Visit) -> Response:
         ConfigurationError: it is one that needs a due time or a priority, and has none.
     """
     action, filter = _requested(visit)
+    due = due_of(visit) if action == "reschedule" else None
     await visit.client.start_bulk_operation(
         action,
         requested_by=visit.principal,
-        reason=visit.form.get("reason") or None if action == "cancel" else None,
-        run_at=due_of(visit) if action == "reschedule" else None,
+        reason=reason_of(visit) if action == "cancel" else None,
+        run_at=None if due is None else at(due),
         priority=priority_of(visit) if action == "reprioritize" else None,
         id=visit.form.get("operation_id") or None,
         **filter,
     )
-    return visit.go("/operations", notice="operation-started")
+    return visit.go("/operations", notice="operation-started", **due_in_notice(due))

@@ -113,6 +113,11 @@ async def _vanished(visit: Visit, workers: list[WorkerRecord] | None) -> dict[st
 async def search(visit: Visit) -> Response:
     """Go to the chain or the job of an id, or to what else has this name."""
     text = visit.query("q")
+    if visit.refused:
+        # Ids, names and attributes that somebody may have meant who writes "order 21".
+        words = text.split()
+        likely = ["-".join(words), "=".join(words)] if len(words) == 2 else []
+        return visit.render("search.html", text=text, likely=likely)
     if not text:
         raise Problem(400, "missing-parameter", "the parameter 'q' must be there: an id, a name or name=value")
     try:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from queuert.state.types import ScheduleRecord
 from queuert.web.dashboard import formats
 from queuert.web.dashboard.pages.overview import LATE
-from queuert.web.dashboard.pages.shared import MOST_ROWS, known_types, named, time_of
+from queuert.web.dashboard.pages.shared import MOST_ROWS, known_types, named, past_time
 from queuert.web.dashboard.visit import Visit
 from queuert.web.problems import Problem
 
@@ -106,7 +106,7 @@ async def run(visit: Visit) -> Response:
     """
     # The form has the moment at which it was made, so that a second click on its button starts no second chain.
     given = visit.given("at").get("at")
-    at = time_of(given, visit) if given else None
+    at = past_time(visit, "at", given) if given else None
     if at is not None and not -_OLD <= (visit.now - at).total_seconds() <= _OLD:
         raise Problem(409, "old-form", "this form is from another time: read the page again, and run the schedule then")
     started = await visit.client.run_schedule(visit.wanted("name"), at=at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -11,19 +12,20 @@ from urllib.parse import urlencode
 
 from queuert.activity import Activity
 from queuert.bulk_operations import CLIENT_HOLDER
+from queuert.errors import ConfigurationError
 from queuert.event_log import EventLog
 from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainStatus, Job, JobStatus
 from queuert.limits import ClientType, PausedType
 from queuert.new_chain import checked_priority
-from queuert.run_at import RunAt, at
 from queuert.state.adapter import Capability
 from queuert.state.types import ScheduleRecord, TypeCount
 from queuert.web.access import Action
+from queuert.web.dashboard import formats
 from queuert.web.dashboard.activity import Selection
 from queuert.web.dashboard.charts import DEFAULT_SPAN, SPANS, Span, Spark, Sums, spark, steps_of, total
 from queuert.web.dashboard.visit import Part, Visit
-from queuert.web.problems import Problem
+from queuert.web.problems import InvalidPart, Problem
 from queuert.workers import WorkerRecord
 
 PAGE = 50
@@ -52,6 +54,9 @@ COUNTED = 5_000
 _LATE = 60.0
 """Seconds after which a ready job has waited for a worker for too long."""
 
+NOTHING_SELECTED = "urn:queuert:problem:nothing-selected"
+"""The type of the problem of a selection without rows: the list is shown again, to select some."""
+
 CHAIN_FILTERS = ("type", "status", "attribute", "since", "before")
 
 
@@ -72,11 +77,14 @@ class TypeRow:
     spark: Spark | None = None
     rate: float | None = 0.0
     """Attempts that finished or failed a minute, in the last five whole minutes."""
+    schedules: int = 0
+    """How many schedules start chains of it, without those that are paused."""
 
     @property
     def unhandled(self) -> bool:
-        """Whether jobs are ready that no worker handles."""
-        return self.workers == 0 and self.by_clients is None and bool(self.counts.get("ready", (0, False))[0])
+        """Whether no worker handles it, and jobs of it are ready or will be started."""
+        ready = bool(self.counts.get("ready", (0, False))[0])
+        return self.workers == 0 and self.by_clients is None and (ready or self.schedules > 0)
 
     @property
     def waits_for_workers(self) -> bool:
@@ -179,7 +187,7 @@ def span_of(visit: Visit) -> Span:
     Raises:
         Problem: 400, there is no such span.
     """
-    name = visit.query("span")
+    name = "" if visit.refused else visit.query("span")
     if name and name not in SPANS:
         raise Problem(400, "invalid-span", f"span must be one of {', '.join(SPANS)}, got {name!r}")
     return SPANS[name] if name else DEFAULT_SPAN
@@ -206,7 +214,7 @@ def ordered(visit: Visit, rows: list[TypeRow]) -> list[TypeRow]:
     Raises:
         Problem: 400, there is no such order.
     """
-    by = visit.query("sort")
+    by = "" if visit.refused else visit.query("sort")
     if not by:
         return rows
     if by not in _BY:
@@ -227,10 +235,11 @@ async def type_rows(visit: Visit) -> list[TypeRow]:
     by_type: dict[str, list[Activity]] = {}
     for one in hour:
         by_type.setdefault(one.type, []).append(one)
-    names = {one.type for one in found or ()}.union(paused, by_clients, handled, by_type)
+    scheduled = Counter(one.type for one in await stored_schedules(visit) or () if not one.paused)
+    names = {one.type for one in found or ()}.union(paused, by_clients, handled, by_type, scheduled)
     rows = {name: unknown_row(visit, name) for name in sorted(names)}
     for name, row in rows.items():
-        row.paused, row.by_clients = paused.get(name), by_clients.get(name)
+        row.paused, row.by_clients, row.schedules = paused.get(name), by_clients.get(name), scheduled[name]
         if workers is not None:
             row.workers = sum(name in one.claimed_types for one in workers)
     for count in found or ():
@@ -241,6 +250,11 @@ async def type_rows(visit: Visit) -> list[TypeRow]:
         steps = steps_of(by_type.get(name, ()), DEFAULT_SPAN, visit.now)
         row.hour, row.spark, row.rate = total(steps), spark(steps), rate_of(steps)
     return list(rows.values())
+
+
+async def client_type(visit: Visit, name: str) -> ClientType | None:
+    """What is known of a type if clients complete its jobs, for which no worker has a handler."""
+    return next((one for one in await visit.client.list_client_types() if one.type == name), None)
 
 
 def unknown_row(visit: Visit, name: str) -> TypeRow:
@@ -277,36 +291,47 @@ def chain_filter(visit: Visit) -> dict[str, Any]:
         for part in values["attribute"].split():
             name, equals, value = part.partition("=")
             if not equals:
-                raise Problem(400, "invalid-attribute", f"an attribute must be name=value, got {part!r}")
+                raise wrong("attribute", f"an attribute must be name=value, got {part!r}")
             attributes.setdefault(name, []).append(value)
         found["attributes"] = attributes
     for name in ("since", "before"):
         if name in values:
-            found[name] = time_of(values[name], visit)
+            found[name] = past_time(visit, name, values[name])
     return found
 
 
-_AGO = {"m": 60, "h": 3_600, "d": 86_400}
-_AGO_TEXT = re.compile(r"([0-9]{1,6})([mhd])")
+def wrong(field: str, detail: str, status: int = 400) -> Problem:
+    """Return the problem of a field of a form or of a filter: its page is shown again, with the reason beside it."""
+    return Problem(
+        status, f"invalid-{field.replace('_', '-')}", detail, errors=[InvalidPart(path=field, reason=detail)]
+    )
 
 
-def time_of(text: str, visit: Visit) -> datetime:
-    """A time such as ``2026-11-25T03:00``, in the zone of the page, or ``8h`` ago.
+_UNITS = {"m": 60, "h": 3_600, "d": 86_400}
+_DISTANCE = re.compile(r"([0-9]{1,6})([mhd])")
+_NOW = "now"
+
+
+def past_time(visit: Visit, field: str, text: str) -> datetime:
+    """A time of what was, such as ``2026-11-25T03:00``, in the zone of the page, or ``8h`` ago.
 
     Raises:
         Problem: 400, it is neither.
     """
-    ago = _AGO_TEXT.fullmatch(text)
+    return _time(visit, field, text, -1, "30m, 8h or 2d ago")
+
+
+def _time(visit: Visit, field: str, text: str, sign: int, distances: str) -> datetime:
+    distance = _DISTANCE.fullmatch(text)
     try:
-        if ago is not None:
-            return visit.now - timedelta(seconds=int(ago[1]) * _AGO[ago[2]])
+        if distance is not None:
+            return visit.now + sign * timedelta(seconds=int(distance[1]) * _UNITS[distance[2]])
         found = datetime.fromisoformat(text)
         # Not all that a calendar has can be told in another zone, such as the first hours of year 1.
         return (found if found.tzinfo is not None else found.replace(tzinfo=visit.zone)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise Problem(
-            400, "invalid-time", f"a time must be such as 2026-11-25T03:00, or 30m, 8h or 2d ago, got {text[:64]!r}"
-        ) from None
+        detail = f"a time must be such as 2026-11-25T03:00, or {distances}, got {text[:64]!r}"
+        raise wrong(field, detail) from None
 
 
 BULK_ACTIONS = {
@@ -319,27 +344,64 @@ BULK_ACTIONS = {
 """Of each change of all chains of a filter: the action of the access that it needs, and the statuses that it is for."""
 
 
-def due_of(visit: Visit) -> RunAt | None:
-    """The due time that a form has.
+def due_of(visit: Visit) -> datetime | None:
+    """The due time that a form has: a time to come such as ``2026-11-25T03:00``, or in ``8h``, or now.
 
     Raises:
-        Problem: 400, it cannot be read.
+        Problem: 400, it cannot be read, or is in the past.
     """
-    given = visit.given("run_at").get("run_at")
-    return at(time_of(given, visit)) if given else None
+    text = visit.given("run_at").get("run_at")
+    if not text:
+        return None
+    if text.casefold() == _NOW:
+        return visit.now
+    due = _time(visit, "run_at", text, 1, "in 30m, 8h or 2d, or now")
+    if due < visit.now:
+        shown = f"{formats.clock(due, visit.zone)} {formats.zone_name(visit.zone, due)}"
+        past = f"{text[:64]!r}, which is {shown}, {formats.between(due, visit.now)} ago"
+        raise wrong("run_at", f"a due time must be to come, got {past}: write another, or now to make it due at once")
+    return due
+
+
+def due_in_notice(due: datetime | None) -> dict[str, str]:
+    """What the address of a notice has of a due time that was written."""
+    return {} if due is None else {"due": due.isoformat()}
+
+
+def checked_change(visit: Visit) -> dict[str, str]:
+    """The due time and the priority that are shown before they are written, as the form that writes them has them.
+
+    The due time is that which was shown, however much later the form is sent.
+
+    Raises:
+        Problem: 400, one cannot be read, or the due time is in the past.
+    """
+    given = visit.given("run_at", "priority")
+    due = due_of(visit)
+    priority_of(visit)
+    if due is not None:
+        given["run_at"] = _NOW if given["run_at"].casefold() == _NOW else due.isoformat()
+    return given
 
 
 def priority_of(visit: Visit) -> int | None:
     """The priority that a form has.
 
     Raises:
-        Problem: 400, it is not a whole number.
-        ConfigurationError: it is out of range.
+        Problem: 400, it is not a whole number; 422, it is out of range.
     """
     text = visit.given("priority").get("priority")
     if text is not None and not re.fullmatch(r"[+-]?[0-9]{1,9}", text):
-        raise Problem(400, "invalid-priority", f"the priority must be a whole number, got {text[:64]!r}")
-    return None if text is None else checked_priority(int(text))
+        raise wrong("priority", f"the priority must be a whole number, got {text[:64]!r}")
+    try:
+        return None if text is None else checked_priority(int(text))
+    except ConfigurationError as error:
+        raise wrong("priority", str(error), 422) from None
+
+
+def reason_of(visit: Visit) -> str:
+    """The reason that a form of a cancellation has; if it has none, who cancels."""
+    return visit.given("reason").get("reason") or f"cancelled by {visit.principal}"
 
 
 def older(given: dict[str, str], cursor: str | None, *, name: str = "cursor") -> str | None:

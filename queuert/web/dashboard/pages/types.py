@@ -84,7 +84,7 @@ async def _event_level(visit: Visit, name: str) -> tuple[str, bool] | None:
 
 async def pause(visit: Visit) -> Response:
     """Pause a job type."""
-    name, reason = visit.wanted("type"), visit.form.get("reason") or None
+    name, reason = visit.wanted("type"), visit.given("reason").get("reason")
     await visit.client.pause_job_types([name], reason=reason, by=visit.principal)
     return visit.go("/type", name=name, notice="paused")
 

@@ -85,8 +85,21 @@ addEventListener("pageshow", () => [...sent.keys()].forEach(forget));
 const address = new URL(location.href);
 if (address.searchParams.has("notice")) {
   address.searchParams.delete("notice");
+  address.searchParams.delete("due");
   history.replaceState(history.state, "", address);
 }
+
+// --- selections: what is offered is what at least one of the selected chains can be changed by ---
+
+const offer = () => {
+  const statuses = $$("input[data-status]:checked").map((one) => one.dataset.status);
+  for (const button of $$("button[data-for]")) {
+    button.disabled = statuses.length > 0 && !button.dataset.for.split(" ").some((one) => statuses.includes(one));
+  }
+};
+document.addEventListener("change", (event) => event.target.matches("input[data-status]") && offer());
+// A page that comes back by the history has its selection again.
+addEventListener("pageshow", offer);
 
 // --- marks on charts ---
 
@@ -256,10 +269,14 @@ const update = (page) => {
 // sees.
 const saying = (page) => {
   const copy = page.getElementById("main").cloneNode(true);
-  for (const one of $$("time, [data-age], svg, input[type=hidden]", copy)) one.remove();
+  for (const one of $$("time, [data-age], svg, input[type=hidden], .notice", copy)) one.remove();
   return copy.innerHTML;
 };
 let said = "";
+
+// What a notice says is over when the page has changed since, but it is shown for so long at least.
+const SHOWN = 8000;
+let over = false;
 
 const read = async () => {
   if (paused() || document.hidden || failed) return;
@@ -272,6 +289,7 @@ const read = async () => {
     }, early);
     return;
   }
+  let answered = false;
   reading = true;
   readAt = performance.now();
   try {
@@ -283,6 +301,14 @@ const read = async () => {
       return;
     }
     const text = await answer.text();
+    if (answer.status >= 400 && answer.status < 500 && ![404, 408, 429].includes(answer.status)) {
+      // It would be refused again.
+      stop();
+      tell("lost", "The request was refused: read the page again");
+      failed = "refused";
+      return;
+    }
+    answered = true;
     if (!answer.ok && answer.status !== 404) throw new Error(String(answer.status));
     const page = new DOMParser().parseFromString(text, "text/html");
     if (paused()) return;
@@ -292,12 +318,15 @@ const read = async () => {
     else update(page);
     passTime();
     enhance();
+    offer();
+    over ||= said !== "" && says !== said;
+    if (over && performance.now() > SHOWN) $(".notice")?.remove();
     pause = says === said ? Math.min(pause * 2, LONGEST) : SHORTEST;
     said = says;
     tellState();
   } catch {
     pause = Math.min(pause * 2, LONGEST);
-    tell("lost", "The server does not answer");
+    tell("lost", answered ? "The server answers with an error" : "The server does not answer");
   } finally {
     reading = false;
   }
