@@ -182,6 +182,10 @@ def test_what_is_selected_says_what_is_offered(visit: Visit, shop: Shop) -> None
     expect(cancel).to_be_enabled()
     page.get_by_label("Select to-select").uncheck()
     expect(retry).to_be_enabled()
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.get_by_label("Select to-select")).to_be_checked()
+    expect(retry).to_be_disabled()
 
 
 def test_a_notice_that_is_over_goes(visit: Visit, shop: Shop) -> None:

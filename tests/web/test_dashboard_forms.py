@@ -15,8 +15,9 @@ from starlette.routing import Mount
 
 from queuert import ChainStatus, JobStatus, NewChain, Outcome, RecurringSchedule, after
 from queuert.activity import Activity
+from queuert.errors import StateUnavailableError
 from queuert.event_log import EventKind
-from queuert.ids import new_token
+from queuert.ids import new_id, new_token
 from queuert.state.adapter import Capability
 from queuert.state.types import ClaimRequest, TypeCount
 from queuert.web import FULL_ACCESS, READ_ACCESS, Access, Action, bearer_tokens
@@ -215,7 +216,7 @@ async def test_a_due_time_is_to_come_and_is_shown_before_it_is_written(
     ):  # fmt: skip
         for answer in (
             await web.get(form, params={**address, "run_at": text}),
-            await web.post(form, data={**fields, "run_at": text}),
+            await web.post(form, data={**fields, "run_at": text, "confirmed": ""}),
         ):
             assert answer.status_code == 400
             beside = re.search(r'<input name="run_at"[^>]*aria-invalid.*?<small class="refused"[^>]*>(.*?)</small>',
@@ -224,6 +225,15 @@ async def test_a_due_time_is_to_come_and_is_shown_before_it_is_written(
             assert why in unescape(beside[1])
             assert f'value="{text}"' in unescape(answer.text)
             assert answer.text.count('role="alert"') == 1
+    assert await due() == moment
+
+    # What was to come when it was confirmed may have passed since.
+    passed = datetime.now(UTC) - timedelta(minutes=1)
+    before = datetime.now(UTC)
+    other = {**fields, "operation_id": new_id()}
+    assert (await web.post(form, data={**other, "run_at": passed.isoformat()})).status_code == 200
+    assert before <= await due() <= datetime.now(UTC)
+    await web.post(form, data={**other, "operation_id": new_id()})
     assert await due() == moment
 
     shown = await read(web, form, **address, run_at="Now")
@@ -265,6 +275,13 @@ async def test_a_job_that_a_client_completes_says_so_and_offers_it(harness: Harn
     chain = await harness.client.start_chain(number, 1)
     page = await read(reader, "/job", id=chain.id)
     assert ("waits until a client" in page, "Complete…" in page) == (True, False)
+    # Neither one that waits for another chain, nor one that a worker runs all the same.
+    blocked = await harness.client.start_chain(number, 2, blockers=[other])
+    [running] = await (await harness.client._open_store()).claim(ClaimRequest({"number": 60.0}, 1, "somebody", new_token()))
+    for id in (blocked.id, running.id):
+        page = await read(web, "/job", id=id)
+        assert ("waits until a client" in page, "so it has no attempts" in page) == (False, False)
+        assert "A running attempt is told to stop" in await read(web, "/chain/complete", id=id)
 
 
 async def test_what_failed_together_is_retried_together(harness: Harness, http: Http) -> None:
@@ -291,15 +308,54 @@ async def test_what_failed_together_is_retried_together(harness: Harness, http: 
         assert address is not None
         confirm = (await web.get(unescape(address[1]))).text
         assert f"Retry {count} chains?" in confirm
-    answer = await web.post("/chain/retry", data=form_fields(confirm, "/chain/retry"))
+    # One that fails between the page and the click is shown first.
+    late = await harness.client.start_chain(number, 4, blockers=[chains[1]])
+    async with harness.worker():
+        await harness.client.wait([late], timeout=WAIT)
+    answer = await web.post("/chain/retry-together", data=form_fields(confirm, "/chain/retry-together"))
+    assert answer.status_code == 409
+    assert "look at them, and confirm again" in answer.text
+    assert "Retry 5 chains?" in answer.text
+    assert (await blocker.refresh()).status is ChainStatus.FAILED
+    answer = await web.post("/chain/retry-together", data=form_fields(answer.text, "/chain/retry-together"))
     assert "The chain was retried with what failed with it" in answer.text
     harness.handles(anything, echo, replace=True)
     async with harness.worker():
-        await harness.client.wait([blocker, *chains, last], timeout=WAIT)
-    assert {(await one.refresh()).status for one in (blocker, *chains, last)} == {ChainStatus.COMPLETED}
+        await harness.client.wait([blocker, *chains, last, late], timeout=WAIT)
+    assert {(await one.refresh()).status for one in (blocker, *chains, last, late)} == {ChainStatus.COMPLETED}
     [alone] = await fail_jobs(harness, 1)
     page = await read(web, "/chain", id=alone)
     assert ("retry-together" in page, 'class="primary">Retry</button>' in page) == (False, True)
+
+
+async def test_a_cancelled_blocker_is_to_be_retried_first(harness: Harness, http: Http) -> None:
+    """A cascade of retries leaves it as it is, so none is offered for it."""
+    harness.handles(number, echo)
+    blocker = await harness.client.start_chain(loop, 1)
+    chain = await harness.client.start_chain(number, 1, blockers=[blocker])
+    await harness.client.cancel_chain(blocker)
+    async with harness.worker():
+        await harness.client.wait([chain], timeout=WAIT)
+    page = await read(http(dashboard(harness)), "/chain", id=chain.id)
+    assert "1 chain that its last job waited for is cancelled" in page
+    assert "retry it first" in page
+    assert "retry-together" not in page
+
+
+async def test_a_form_whose_write_fails_keeps_what_was_typed(
+    harness: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = await harness.client.start_chain(number, 1)
+
+    async def away(*args: object, **more: object) -> bool:
+        raise StateUnavailableError("the server sends no answer")
+
+    monkeypatch.setattr(harness.client, "complete_chain", away)
+    web = http(dashboard(harness))
+    answer = await web.post("/chain/complete", data={"id": chain.id, "type": "number", "output": "4711"})
+    assert answer.status_code == 503
+    assert "4711</textarea>" in answer.text
+    assert answer.text.count('role="alert"') == 1
 
 
 @pytest.mark.parametrize("reason", ["", "  "])

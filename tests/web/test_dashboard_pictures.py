@@ -30,7 +30,6 @@ from queuert.web.dashboard.graph import (
     NODE_HEIGHT,
     NODE_WIDTH,
     NOTE,
-
     Graph,
     Related,
     graph_of,

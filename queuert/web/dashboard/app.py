@@ -293,7 +293,8 @@ class DashboardApp:
             except Exception as error:
                 problem = problem_of(error)
                 note(problem.body.status, problem.body.type.rpartition(":")[2])
-                if visit is not None and problem.body.status < 500:
+                # What was typed is kept also where the write has failed.
+                if visit is not None and (page.method == "POST" or problem.body.status < 500):
                     form_again = await self._once_more(page, visit, problem)
                     if form_again is not None:
                         return form_again

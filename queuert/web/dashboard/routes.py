@@ -45,6 +45,7 @@ PAGES = (
     Page("POST", "/chain/cancel", Action.CANCEL, chains.cancel),
     Page("POST", "/chain/retry", Action.RETRY, chains.retry),
     Page("GET", "/chain/retry-together", Action.RETRY, chains.confirm_retry_together),
+    Page("POST", "/chain/retry-together", Action.RETRY, chains.retry_together),
     Page("GET", "/chain/edit", Action.CHANGE, chains.edit),
     Page("POST", "/chain/edit", Action.CHANGE, chains.retry_with_input),
     Page("GET", "/chain/complete", Action.COMPLETE, chains.confirm_complete),

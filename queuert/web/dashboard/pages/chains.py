@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,13 +12,12 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from queuert.client import AsyncChain
-from queuert.client.async_cascades import failed_together
+from queuert.client.async_cascades import closing_types, failed_together
 from queuert.errors import ChainNotFoundError
 from queuert.event_log import JobEvent
 from queuert.explanations import Cause, Explanation
 from queuert.ids import new_id
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus
-from queuert.run_at import at
 from queuert.state.adapter import Capability
 from queuert.web.access import Action
 from queuert.web.bodies import checked_json, read_payload
@@ -37,6 +37,7 @@ from queuert.web.dashboard.pages.shared import (
     older,
     priority_of,
     reason_of,
+    run_at_of,
     wrong,
 )
 from queuert.web.dashboard.visit import Part, Visit
@@ -133,6 +134,8 @@ async def chain(visit: Visit) -> Response:
     why = None
     if found.status is ChainStatus.OPEN:
         why = await visit.part(Part.EXPLANATION, client.explain(found, max_chains=EXPLAINED))
+    reopened = [one for one in blockers.get(tail.id, ()) if found.status in _REOPENED and one.status in _REOPENED]
+    failing = await _retried_with_it(visit, reopened)
     return visit.render(
         "chain.html",
         chain=found,
@@ -153,9 +156,8 @@ async def chain(visit: Visit) -> Response:
         dependents=dependents.items,
         more_dependents=dependents.next_cursor is not None,
         failed_for_it=_failed_for(found, dependents.items),
-        failing_blockers=[]
-        if found.status not in _REOPENED
-        else [one for one in blockers.get(tail.id, ()) if one.status in _REOPENED],
+        failing_blockers=failing,
+        cancelled_blockers=[one for one in reopened if one not in failing],
         gantt=gantt(jobs, visit.now, visit.zone, errors=visit.payloads),
         events=shown_events,
         all_events=urlencode({**at_jobs, "events": "1"}),
@@ -166,6 +168,15 @@ async def chain(visit: Visit) -> Response:
         error=found.error if visit.payloads else None,
         error_hidden=found.error is not None and not visit.payloads,
     )
+
+
+async def _retried_with_it(visit: Visit, blockers: Sequence[Blocker]) -> list[Blocker]:
+    """Those of the failed or cancelled blockers of a chain that are retried with it: see ``failed_together``."""
+    closing: set[str] = set()
+    if any(one.status is ChainStatus.CANCELLED for one in blockers):
+        store = await visit.client._open_store()
+        closing = closing_types(await store.list_type_traits(), visit.client.job_types)
+    return [one for one in blockers if one.status is ChainStatus.FAILED or one.type in closing]
 
 
 def _failed_for(found: AsyncChain[Any], dependents: Sequence[Job]) -> list[Job]:
@@ -271,21 +282,46 @@ async def cancel(visit: Visit) -> Response:
 
 async def retry(visit: Visit) -> Response:
     """Retry a failed or cancelled chain."""
-    id, together = visit.wanted("id"), "cascade" in visit.form
-    await visit.client.retry_chain(id, cascade=together)
-    return visit.go("/chain", id=id, notice="retried-together" if together else "retried")
+    id = visit.wanted("id")
+    await visit.client.retry_chain(id)
+    return visit.go("/chain", id=id, notice="retried")
 
 
 async def confirm_retry_together(visit: Visit) -> Response:
     """Ask before a chain is retried with what failed because of it, and what they waited for; say how many they are."""
     found = await visit.client.get_chain(visit.wanted("id"))
-    store = await visit.client._open_store()
-    reading = failed_together(store, [found.id], None, visit.client.job_types)
-    together = await visit.part(Part.CASCADE, reading)
+    together = await visit.part(Part.CASCADE, _failed_together(visit, found.id))
     shown = None if together is None else await visit.client.get_chains(together[:AROUND])
     return visit.render(
-        "retry_together.html", chain=found, count=None if together is None else len(together), chains=shown
+        "retry_together.html",
+        chain=found,
+        count=None if together is None else len(together),
+        chains=shown,
+        together=None if together is None else _digest(together),
     )
+
+
+async def retry_together(visit: Visit) -> Response:
+    """Retry a chain with those that the form was about.
+
+    Raises:
+        Problem: 409, they would be others now.
+    """
+    id = visit.wanted("id")
+    if _digest(await _failed_together(visit, id)) != visit.wanted("together"):
+        text = "other chains would be retried now than when the page was shown: look at them, and confirm again"
+        raise Problem(409, "chains-changed", text)
+    await visit.client.retry_chain(id, cascade=True)
+    return visit.go("/chain", id=id, notice="retried-together")
+
+
+async def _failed_together(visit: Visit, id: str) -> list[str]:
+    return await failed_together(await visit.client._open_store(), [id], None, visit.client.job_types)
+
+
+def _digest(ids: Sequence[str]) -> str:
+    """What is different for other chains."""
+    return hashlib.sha256(json.dumps(sorted(ids)).encode()).hexdigest()[:32]
 
 
 async def delete(visit: Visit) -> Response:
@@ -344,6 +380,7 @@ async def confirm_complete(visit: Visit) -> Response:
     """Ask for the output with which a chain is completed."""
     found = await visit.client.get_chain(visit.wanted("id"))
     job = await _last_job(visit, found)
+    waits = found.status is ChainStatus.OPEN and job.status is JobStatus.READY
     known = visit.client.job_types.get(job.type)
     can_complete = known is not None and known.can_complete
     continuations = () if known is None else known.continuations
@@ -351,7 +388,7 @@ async def confirm_complete(visit: Visit) -> Response:
         "complete.html",
         chain=found,
         job=job,
-        by_client=await client_type(visit, job.type),
+        by_client=await client_type(visit, job.type) if waits else None,
         can_complete=can_complete,
         continuations=continuations,
     )
@@ -409,7 +446,7 @@ async def change(visit: Visit) -> Response:
     if due is None and priority is None:
         raise Problem(400, "missing-parameter", "a due time or a priority must be given")
     # In one write: a job that is due earlier may run before a second one.
-    if not all(await visit.client._change([id], None if due is None else at(due), priority, None)):
+    if not all(await visit.client._change([id], run_at_of(visit, due), priority, None)):
         raise Problem(409, "not-waiting", "the chain does not wait any more: its job runs, or the chain is closed")
     return visit.go("/chain", id=id, notice="changed", **due_in_notice(due))
 

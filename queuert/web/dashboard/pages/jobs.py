@@ -59,7 +59,7 @@ async def job(visit: Visit) -> Response:
     return visit.render(
         "job.html",
         job=found,
-        by_client=None if found.status.final else await client_type(visit, found.type),
+        by_client=await client_type(visit, found.type) if found.status is JobStatus.READY else None,
         live_chain=found.chain_id,
         vanished=bool(vanished_workers(running, workers)),
         phases=phases_of(tuple(job_type.phases) if job_type else (), found, steps),

@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from queuert.errors import ConfigurationError
 from queuert.ids import new_id
-from queuert.run_at import at
 from queuert.web.dashboard.pages.shared import (
     BULK_ACTIONS,
     CHAIN_FILTERS,
@@ -21,6 +20,7 @@ from queuert.web.dashboard.pages.shared import (
     older,
     priority_of,
     reason_of,
+    run_at_of,
 )
 from queuert.web.dashboard.visit import Visit
 from queuert.web.problems import Problem
@@ -90,7 +90,7 @@ async def start(visit: Visit) -> Response:
         action,
         requested_by=visit.principal,
         reason=reason_of(visit) if action == "cancel" else None,
-        run_at=None if due is None else at(due),
+        run_at=run_at_of(visit, due),
         priority=priority_of(visit) if action == "reprioritize" else None,
         id=visit.form.get("operation_id") or None,
         **filter,

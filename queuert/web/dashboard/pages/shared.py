@@ -18,6 +18,7 @@ from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import ChainStatus, Job, JobStatus
 from queuert.limits import ClientType, PausedType
 from queuert.new_chain import checked_priority
+from queuert.run_at import RunAt, after, at
 from queuert.state.adapter import Capability
 from queuert.state.types import ScheduleRecord, TypeCount
 from queuert.web.access import Action
@@ -310,6 +311,7 @@ def wrong(field: str, detail: str, status: int = 400) -> Problem:
 _UNITS = {"m": 60, "h": 3_600, "d": 86_400}
 _DISTANCE = re.compile(r"([0-9]{1,6})([mhd])")
 _NOW = "now"
+_CONFIRMED = "confirmed"
 
 
 def past_time(visit: Visit, field: str, text: str) -> datetime:
@@ -355,12 +357,20 @@ def due_of(visit: Visit) -> datetime | None:
         return None
     if text.casefold() == _NOW:
         return visit.now
+    if visit.form.get(_CONFIRMED):
+        # It was to come when it was shown: later it is due at once.
+        return max(visit.now, _time(visit, "run_at", text, 1, "a time"))
     due = _time(visit, "run_at", text, 1, "in 30m, 8h or 2d, or now")
     if due < visit.now:
         shown = f"{formats.clock(due, visit.zone)} {formats.zone_name(visit.zone, due)}"
         past = f"{text[:64]!r}, which is {shown}, {formats.between(due, visit.now)} ago"
         raise wrong("run_at", f"a due time must be to come, got {past}: write another, or now to make it due at once")
     return due
+
+
+def run_at_of(visit: Visit, due: datetime | None) -> RunAt | None:
+    """When a job with this due time should run: at once is by the clock of the store."""
+    return None if due is None else after(seconds=0) if due <= visit.now else at(due)
 
 
 def due_in_notice(due: datetime | None) -> dict[str, str]:
@@ -371,7 +381,7 @@ def due_in_notice(due: datetime | None) -> dict[str, str]:
 def checked_change(visit: Visit) -> dict[str, str]:
     """The due time and the priority that are shown before they are written, as the form that writes them has them.
 
-    The due time is that which was shown, however much later the form is sent.
+    The due time is that which was shown, however much later the form is sent; if it has passed then, at once.
 
     Raises:
         Problem: 400, one cannot be read, or the due time is in the past.
@@ -381,6 +391,7 @@ def checked_change(visit: Visit) -> dict[str, str]:
     priority_of(visit)
     if due is not None:
         given["run_at"] = _NOW if given["run_at"].casefold() == _NOW else due.isoformat()
+        given[_CONFIRMED] = "1"
     return given
 
 

@@ -470,8 +470,7 @@ document.addEventListener("keydown", (event) => {
     $(".search input")?.focus();
   } else if (key === "j" || key === "k") move(key === "j" ? 1 : -1);
   else if (key === "x") {
-    const box = $('tr.chosen input[type="checkbox"]');
-    if (box) box.checked = !box.checked;
+    $('tr.chosen input[type="checkbox"]')?.click();
   } else if (key === "r") location.reload();
   else if (key === "p") $(".live-button")?.click();
   else if (key === "?") help();
