@@ -99,8 +99,11 @@ async def wake_the_job_that_waits(stores: Stores) -> None:
     assert (await read(store, held.id)).scheduled_at == wait.wake_at
     facts = await store.get_wait_facts(held.id)
     assert facts is not None
-    assert facts.event == "approved"
+    assert (facts.event, facts.kept_events) == ("approved", ())
     assert (await store.send_event(held.id, _event("1", "other"))).woken == ()
+    facts = await store.get_wait_facts(held.id)
+    assert facts is not None
+    assert facts.kept_events == ("other",)
     assert (await read(store, held.id)).status is JobStatus.SCHEDULED
     assert (await store.send_event(held.id, _event("2"))).woken == (TriggeredJob(held.id, "work"),)
     assert (await store.send_event(held.id, _event("3"))).woken == ()
@@ -110,7 +113,7 @@ async def wake_the_job_that_waits(stores: Stores) -> None:
     assert (taken.result, taken.attempt, taken.wake_at) == ('"ada"', 1, wait.wake_at)
     facts = await store.get_wait_facts(held.id)
     assert facts is not None
-    assert facts.event is None
+    assert (facts.event, facts.kept_events) == (None, ("approved", "other"))
 
 
 @case()
