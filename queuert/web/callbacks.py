@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,10 +18,11 @@ from queuert.client import AsyncClient
 from queuert.errors import ConfigurationError, JobTypeMismatchError
 from queuert.jobs import ChainStatus
 from queuert.texts import safe_text
-from queuert.web.bodies import CallbackBody, read_body, read_payload
+from queuert.web.bodies import CallbackBody, read_body, read_event_payload, read_payload
 from queuert.web.problems import Problem, answer_error, answer_http_exception, problem_of
 
 _REASON = 500
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 class CallbackApp:
@@ -29,7 +31,9 @@ class CallbackApp:
     A GET says what an address is for, and changes nothing. A POST uses it, once, unless the chain is retried or started
     again under its id:
 
-    - ``{"output": ...}`` completes the chain; of an address for an event, it is the payload of the event.
+    - ``{"output": ...}`` completes the chain; of an address for an event, it is the payload of the event. One that is
+      not valid for the job type, or for the type that ``CallbackUrls(events=)`` says, is refused with 422: the address
+      can be used again.
     - ``{"error": "..."}`` closes the chain as cancelled, with this reason. An address for an event takes none.
 
     What is expired or forged is refused with 403. What was used already, or is of a chain that is closed or has gone on
@@ -62,6 +66,7 @@ class CallbackApp:
             raise ConfigurationError(f"max_body must be above 0, got {max_body}")
         self.client = client
         self._urls: CallbackUrls = client.callbacks
+        self._payloads = {name: TypeAdapter(annotation) for name, annotation in (self._urls.events or {}).items()}
         self._max_body = max_body
         handlers: Any = {Problem: answer_error, HTTPException: answer_http_exception}
         routes = [
@@ -115,7 +120,8 @@ class CallbackApp:
             if not await self.client.cancel_chain(chain.id, reason=f"callback: {reason}"):
                 raise _used()
         elif callback.event is not None:
-            if not await self.client.send_event(chain.id, callback.event, body.output, id=f"callback-{callback.id}"):
+            payload = read_event_payload(self._payloads.get(callback.event, _ANY), body.output)
+            if not await self.client.send_event(chain.id, callback.event, payload, id=f"callback-{callback.id}"):
                 raise _used()
         else:
             job_type = self.client.job_types[last]

@@ -107,6 +107,31 @@ async def test_an_event_is_sent_once(client: AsyncClient, http: httpx.AsyncClien
     assert (await client.get_chain(chain.id)).status is ChainStatus.OPEN
 
 
+async def test_an_event_whose_type_is_known_takes_no_other_payload(tmp_path: Path) -> None:
+    """Nor can an address be made for one with another name."""
+    processors = Processors(JOB_TYPES)
+
+    @processors.handles(ask)
+    async def handle(attempt: Attempt[str, Any]) -> Outcome[Any]:
+        return await attempt.wait_for_event("answered", dict[str, int], timeout=60)
+
+    urls = CallbackUrls("https://queue.test/callbacks", "s" * 32, events={"answered": dict[str, int]})
+    client = AsyncClient(SQLiteState(tmp_path / "typed.db"), JOB_TYPES, callbacks=urls)
+    transport = httpx.ASGITransport(CallbackApp(client))
+    async with client, httpx.AsyncClient(transport=transport, base_url="https://queue.test") as http:
+        chain = await client.start_chain(ask, "x")
+        with pytest.raises(
+            ConfigurationError, match=r"one of the events of CallbackUrls \('answered'\), got 'anwsered'"
+        ):
+            client.callback_url(chain, event="anwsered")
+        path = _path(client.callback_url(chain, event="answered"))
+        for wrong in (17, {"a": "b"}, None):
+            assert _problem(await http.post(path, json={"output": wrong})) == (422, "invalid-payload")
+        async with InProcessWorker(client, processors):
+            assert (await http.post(path, json={"output": {"a": 1}})).status_code == 200
+            assert await chain.result(timeout=30) == {"a": 1}
+
+
 async def test_what_is_forged_expired_or_of_another_chain_is_refused(
     client: AsyncClient, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +201,8 @@ def test_settings_are_checked(tmp_path: Path) -> None:
     for base, secrets in (("queue.test", ["x" * 32]), ("https://queue.test", []), ("https://queue.test", ["short"])):
         with pytest.raises(ConfigurationError):
             CallbackUrls(base, *secrets)
+    with pytest.raises(ConfigurationError):
+        CallbackUrls("https://queue.test", "x" * 32, events={"not a name!": int})
     with Client(SQLiteState(tmp_path / "jobs.db"), JOB_TYPES) as without:
         with pytest.raises(ConfigurationError):
             without.callback_url("a")
