@@ -173,7 +173,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _shown(error: QueuertError) -> str:
-    """The text of an error, without errors of handlers, reasons of cancellations, and what holds a job at which worker."""
+    """The text of an error, without errors of handlers, reasons of cancellations, and what holds a job where."""
     match error:
         case JobFailedError():
             return f"chain {error.chain_id!r} failed"

@@ -30,7 +30,8 @@ class Uploads:
     def only_id(self) -> str:
         """The id of the only chain."""
         [chain] = self.portal.call(self.service.client.list_chains)
-        return chain.id
+        id: str = chain.id
+        return id
 
     def cancel(self) -> None:
         """Cancel the only chain."""
