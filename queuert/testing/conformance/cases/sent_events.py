@@ -171,7 +171,8 @@ async def belong_to_the_chain(stores: Stores) -> None:
 
 @case()
 async def of_closed_and_unknown_chains_are_refused(stores: Stores) -> None:
-    """A closed chain takes no event, and neither does one that does not exist, or the id of a later job."""
+    """A closed chain takes no event, but tells of one that it has had; one that does not exist takes none, nor does the
+    id of a later job."""
     store = await stores.open()
     done, cancelled, continued = await started_and_claimed(store, 3)
     await store.send_event(done.id, _event("1"))
@@ -181,6 +182,7 @@ async def of_closed_and_unknown_chains_are_refused(stores: Stores) -> None:
     for chain, status in (done, "completed"), (cancelled, "cancelled"):
         error = await error_of(ChainAlreadyClosedError, store.send_event(chain.id, _event("2")))
         assert error.status == status
+    assert not (await store.send_event(done.id, _event("1"))).written, "it was sent before"
     for id in ("unknown", following.id):
         await error_of(ChainNotFoundError, store.send_event(id, _event("2")))
     await store.delete_chains([done.id])
