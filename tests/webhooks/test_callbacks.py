@@ -114,7 +114,7 @@ async def test_an_event_is_sent_once(client: AsyncClient, http: httpx.AsyncClien
     assert (await client.get_chain(chain.id)).status is ChainStatus.OPEN
 
 
-async def test_a_use_that_counts_is_told_from_one_that_does_not(state: StateAdapter) -> None:
+async def test_a_refusal_says_whether_what_is_sent_counts(state: StateAdapter) -> None:
     """On each store: whoever closed the chain, and also if it is closed while the address is used."""
     client = AsyncClient(state, JOB_TYPES, callbacks=URLS)
     transport = httpx.ASGITransport(CallbackApp(client))
