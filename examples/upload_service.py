@@ -63,19 +63,27 @@ document.getElementById("file").onchange = async (change) => {
   const file = change.target.files[0], name = encodeURIComponent(file.name)
   const upload = await read(fetch("uploads?name=" + name, {method: "POST", body: file}))
   const source = new EventSource(upload.events)  // connects again by itself, and continues where it was
-  const show = (event) => {
-    const progress = JSON.parse(event.data).progress || {}
-    if (progress.fraction) document.getElementById("bar").value = progress.fraction
-    log(event.type + " " + (progress.phase ? progress.phase.name : ""))
-  }
   const end = async () => {
     source.close()
     log(JSON.stringify(await read(fetch(upload.status))))
   }
-  for (const kind of ["started", "phase_started", "progressed", "phase_completed", "retried"]) {
+  source.addEventListener("state", (event) => {  // the chain, at first: perhaps it is closed already
+    const chain = JSON.parse(event.data)
+    log("state " + chain.status)
+    if (chain.status !== "open") end()
+  })
+  const show = (event) => {  // what happened to a job of the chain
+    const happened = JSON.parse(event.data), progress = happened.progress || {}
+    if (progress.fraction) document.getElementById("bar").value = progress.fraction
+    log(event.type + " " + (progress.phase ? progress.phase.name : ""))
+    if (happened.closes_chain) end()
+  }
+  const kinds = ["started", "phase_started", "progressed", "phase_completed", "retried"]
+  for (const kind of [...kinds, "completed", "failed", "cancelled", "lease_expired"]) {
     source.addEventListener(kind, show)
   }
-  for (const kind of ["completed", "failed"]) source.addEventListener(kind, end)
+  source.addEventListener("gap", (event) => log("gap " + JSON.parse(event.data).reason))  // some events are lost
+  source.onerror = () => source.readyState === EventSource.CLOSED && end()  // nothing follows: 204, 403 or 404
 }
 </script>"""
 

@@ -8,10 +8,13 @@ import hashlib
 import hmac
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from queuert.errors import ConfigurationError, ErrorKind, QueuertError
+from queuert.texts import check_step_name
 
 _SHORTEST_SECRET = 32
 _LONGEST = 366 * 86_400.0
@@ -51,10 +54,14 @@ class CallbackUrls:
         base: the address at which ``CallbackApp`` is served, such as ``https://example.com/callbacks``.
         secrets: texts of 32 characters or more. Addresses are signed with the last one; those that were signed with the
             others are valid as well, so that a secret can be replaced.
+        events: the events for which addresses can be made, and the type of the payload of each, which the handler
+            passes to ``attempt.wait_for_event`` as well. Others are refused when an address is made, and
+            ``CallbackApp`` refuses a payload that is not valid for the type, and leaves the address as it is. By
+            default each event can be sent, with any payload: a handler that finds it not valid has taken it.
 
     Raises:
         ConfigurationError: there is no secret, or one is too short, or the address does not begin with ``https://`` (or
-            ``http://``, for tests), or has a query or a fragment.
+            ``http://``, for tests), or has a query or a fragment, or the name of an event is not valid.
 
     Example:
         >>> urls = CallbackUrls("https://example.com/callbacks", "s" * 32)
@@ -63,13 +70,16 @@ class CallbackUrls:
         'chain-1'
     """
 
-    def __init__(self, base: str, *secrets: str) -> None:
+    def __init__(self, base: str, *secrets: str, events: Mapping[str, Any] | None = None) -> None:
         if not secrets or any(len(one) < _SHORTEST_SECRET for one in secrets):
             raise ConfigurationError(f"secrets must be one or more texts of {_SHORTEST_SECRET} characters or more each")
         if not base.startswith(("https://", "http://")) or "?" in base or "#" in base:
             raise ConfigurationError(
                 f"base must be an address that begins with https://, without a query, got {base!r}"
             )
+        for name in events or ():
+            check_step_name(name, what="an event")
+        self.events = None if events is None else dict(events)
         self._base = base.rstrip("/")
         self._keys = tuple(one.encode() for one in secrets)
 
@@ -85,8 +95,12 @@ class CallbackUrls:
         """Return the address for one chain.
 
         Raises:
-            ConfigurationError: ``expires`` is not above 0 seconds and at most a year.
+            ConfigurationError: ``expires`` is not above 0 seconds and at most a year, or the event is none of
+                ``events``.
         """
+        if event is not None and self.events is not None and event not in self.events:
+            known = ", ".join(map(repr, self.events)) or "none"
+            raise ConfigurationError(f"event must be one of the events of CallbackUrls ({known}), got {event!r}")
         seconds = expires.total_seconds() if isinstance(expires, timedelta) else float(expires)
         if not 0 < seconds <= _LONGEST:
             raise ConfigurationError(f"expires must be above 0 seconds and at most a year, got {seconds:g} s")

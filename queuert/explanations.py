@@ -377,7 +377,11 @@ def _scheduled(job: Job, facts: WaitFacts) -> Reason:
         text = f"waits until {_time(at)} after attempt {job.attempt} failed: {_short(failure.error)}"
         return Reason(Cause.RETRY_DELAYED, text, at)
     if facts.event is not None:
-        return Reason(Cause.WAITS_FOR_EVENT, f"waits for the event {facts.event!r} until {_time(at)}", at)
+        # A misspelt name is kept until the chain is deleted, and nobody else tells.
+        others = [repr(name) for name in facts.kept_events if name != facts.event]
+        text = f"waits for the event {facts.event!r} until {_time(at)}"
+        sent = f"events that were sent to it, and that no job has taken: {named(others)}" if others else ""
+        return Reason(Cause.WAITS_FOR_EVENT, _and(text, sent), at)
     if facts.sleep is not None:
         return Reason(Cause.SCHEDULED, f"sleeps until {_time(at)}, in step {facts.sleep!r}", at)
     return Reason(Cause.SCHEDULED, f"is scheduled for {_time(at)}", at)

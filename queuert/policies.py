@@ -5,6 +5,7 @@ All durations are seconds, as floats.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -344,8 +345,7 @@ class Retention:
             fits = isinstance(value, Keep) or value == "forever"
             _check(fits, f"{name} must be Keep(age=..., count=...) or 'forever', got {value!r}")
         for name in ("before_stale", "before_delete"):
-            hook = getattr(self, name)
-            _check(hook is None or callable(hook), f"{name} must be a function of a chain, got {hook!r}")
+            _check_hook(name, getattr(self, name))
 
     @classmethod
     def forever(cls) -> Retention:
@@ -359,6 +359,22 @@ class Retention:
 
     def __str__(self) -> str:
         return "; ".join(f"{name} {_kept(getattr(self, name))}" for name in ("completed", "failed", "cancelled"))
+
+
+def _check_hook(name: str, hook: object) -> None:
+    if hook is None:
+        return
+    _check(callable(hook), f"{name} must be a function of a chain, got {hook!r}")
+    try:
+        signature = inspect.signature(hook)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return  # A function of an extension module may have none.
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{name} must be a function of a chain, but its parameters are {signature} ({error})"
+        ) from None
 
 
 def _kept(kept: Kept) -> str:

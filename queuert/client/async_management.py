@@ -618,7 +618,7 @@ class AsyncClientManagement(AsyncClientBase):
             connection: a connection of yours, see :meth:`start_chain`. The event is sent when it commits.
 
         Returns:
-            Whether it was kept; False if an event of this id was sent to the chain before.
+            Whether it was kept; False if an event of this id was sent to the chain before, also if that is closed now.
 
         Raises:
             PayloadError: the payload cannot be encoded, or exceeds the limits.

@@ -385,7 +385,7 @@ class ClientWebhooks(ClientBase):
 
         Raises:
             ConfigurationError: the client has no ``callbacks``, ``expires`` is out of range, or the name of the event
-                is not valid.
+                is not valid, or none of the ``events`` of its ``CallbackUrls``.
             InvalidIdentifierError: the id is not valid, or ``expecting`` is neither a job type nor a valid name.
 
         Example::

@@ -276,7 +276,7 @@ class ManagementStore(Protocol):
     def send_event(self, chain_id: str, event: NewEvent, *, connection: Any = None) -> SendResult:
         """Keep an event for an open chain until a job of it takes it, and make its last job due if that waits for it.
 
-        An event whose id was sent to the chain before, and perhaps taken, is not written.
+        An event whose id was sent to the chain before, and perhaps taken, is not written, also if the chain is closed.
 
         Raises:
             ChainNotFoundError: the chain does not exist.

@@ -457,7 +457,7 @@ COUNTED_WAIT = 10_000
 
 
 NAMED_HOLDERS = 3
-"""How many of the jobs that use up a limit are named."""
+"""How many of the jobs that use up a limit are named, and of the events that no job has taken."""
 
 
 class HeldJob(NamedTuple):
@@ -486,6 +486,8 @@ class WaitFacts:
         sleep: the name of the job's last step if that is a sleep that is not over yet; None otherwise.
         held: some running jobs of the type, ``NAMED_HOLDERS`` at most.
         held_of_key: some of those with the limit key of the job.
+        kept_events: the names of events that were sent to the chain and that no job has taken, of the newest
+            ``NAMED_HOLDERS``, sorted.
     """
 
     now: datetime
@@ -500,6 +502,7 @@ class WaitFacts:
     sleep: str | None = None
     held: tuple[HeldJob, ...] = ()
     held_of_key: tuple[HeldJob, ...] = ()
+    kept_events: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -40,6 +41,13 @@ class LinkedChain(ChainDocument):
     def at(cls, base: str, chain: AsyncChain[Any], *, payloads: bool) -> Self:
         """Return a chain of which all was read, unless this start has made it; links begin with the path ``base``."""
         return cls(**ChainDocument.of(chain, payloads=payloads).as_dict(), links=links_of(base, chain.id))
+
+
+class ChangedChain(LinkedChain):
+    """A chain whose waiting job was changed."""
+
+    scheduled_at: datetime
+    """When its job may run."""
 
 
 class ChainsPage(Document):

@@ -31,6 +31,7 @@ from queuert.web import streams, webhooks
 from queuert.web.access import Access, Action
 from queuert.web.answers import (
     ChainsPage,
+    ChangedChain,
     Deleted,
     Index,
     JobsPage,
@@ -343,20 +344,21 @@ async def retry_chain(call: Call) -> LinkedChain:
     return await get_chain(call)
 
 
-async def reschedule_chain(call: Call) -> LinkedChain:
+async def reschedule_chain(call: Call) -> ChangedChain:
     """Give the job that an open chain waits with another due time."""
     return await _if_waiting(call, call.client.reschedule_chains([call.id], at(call.body.run_at)))
 
 
-async def reprioritize_chain(call: Call) -> LinkedChain:
+async def reprioritize_chain(call: Call) -> ChangedChain:
     """Give the job that an open chain waits with another priority."""
     return await _if_waiting(call, call.client.reprioritize_chains([call.id], call.body.priority))
 
 
-async def _if_waiting(call: Call, change: Awaitable[list[bool]]) -> LinkedChain:
+async def _if_waiting(call: Call, change: Awaitable[list[bool]]) -> ChangedChain:
     if not all(await change):
         raise Problem(409, "not-waiting", f"chain {call.id!r} does not wait: its job runs, or the chain is closed")
-    return await get_chain(call)
+    chain, state = await get_chain(call), await call.state()
+    return ChangedChain(**chain.as_dict(), scheduled_at=state.scheduled_at)
 
 
 async def complete_chain(call: Call) -> LinkedChain:
@@ -372,6 +374,7 @@ async def complete_chain(call: Call) -> LinkedChain:
 
 
 _CHAIN = {200: LinkedChain}
+_CHANGED = {200: ChangedChain}
 _WEBHOOK = {200: WebhookDocument}
 
 OPERATIONS = (
@@ -409,11 +412,11 @@ OPERATIONS = (
     ),
     Operation(
         "POST", "/chains/{id:id}/reschedule", Action.CHANGE, reschedule_chain, "Change when a waiting job may run",
-        _CHAIN, (404, 409), body=RescheduleBody,
+        _CHANGED, (404, 409), body=RescheduleBody,
     ),
     Operation(
         "POST", "/chains/{id:id}/reprioritize", Action.CHANGE, reprioritize_chain,
-        "Change the priority of a waiting job", _CHAIN, (404, 409), body=ReprioritizeBody,
+        "Change the priority of a waiting job", _CHANGED, (404, 409), body=ReprioritizeBody,
     ),
     Operation(
         "POST", "/chains/{id:id}/complete", Action.COMPLETE, complete_chain, "Complete a chain with an output", _CHAIN,

@@ -279,6 +279,16 @@ def read_payload(job_type: JobType[Any, Any], field: Literal["input", "output"],
     return _validated(TypeAdapter(annotation), json.dumps(value), 422, "invalid-payload", field)
 
 
+def read_event_payload(adapter: TypeAdapter[Any], value: object) -> Any:
+    """Return the payload of an event as it was sent, once it is valid for the type that its handler waits for.
+
+    Raises:
+        Problem: it is not.
+    """
+    _validated(adapter, json.dumps(value), 422, "invalid-payload", "output")
+    return value
+
+
 def _validated(
     adapter: TypeAdapter[M], text: str, status: int, code: str, what: str, *, strict: bool | None = None
 ) -> M:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,14 +15,23 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from queuert.callbacks import Callback, CallbackUrls
-from queuert.client import AsyncClient
-from queuert.errors import ConfigurationError, JobTypeMismatchError
+from queuert.client import AsyncChain, AsyncClient
+from queuert.errors import (
+    ChainAlreadyClosedError,
+    ChainNotFoundError,
+    ConfigurationError,
+    JobTypeMismatchError,
+    PayloadError,
+)
+from queuert.job_types import JobType
 from queuert.jobs import ChainStatus
+from queuert.state.records import json_value
 from queuert.texts import safe_text
-from queuert.web.bodies import CallbackBody, read_body, read_payload
+from queuert.web.bodies import CallbackBody, read_body, read_event_payload, read_payload
 from queuert.web.problems import Problem, answer_error, answer_http_exception, problem_of
 
 _REASON = 500
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 class CallbackApp:
@@ -29,11 +40,15 @@ class CallbackApp:
     A GET says what an address is for, and changes nothing. A POST uses it, once, unless the chain is retried or started
     again under its id:
 
-    - ``{"output": ...}`` completes the chain; of an address for an event, it is the payload of the event.
+    - ``{"output": ...}`` completes the chain; of an address for an event, it is the payload of the event. One that is
+      not valid for the job type, or for the type that ``CallbackUrls(events=)`` says, is refused with 422: the address
+      can be used again.
     - ``{"error": "..."}`` closes the chain as cancelled, with this reason. An address for an event takes none.
 
     What is expired or forged is refused with 403. What was used already, or is of a chain that is closed or has gone on
-    to another job, is refused with 409, and changes nothing. Answers and errors are JSON, as those of ``WebApp``.
+    to another job, is refused with 409, and changes nothing. The code says whether what is sent counts: with
+    ``callback-used`` it does, since the event of this address was sent, or the chain was closed with this very output
+    or error; with ``chain-already-closed`` it does not. Answers and errors are JSON, as those of ``WebApp``.
 
     The address is all that a caller needs: there is no ``access``. It is a path below the one at which the application
     is mounted, which is the ``base`` of the client's ``CallbackUrls``: the two must fit, also behind a proxy. The token
@@ -62,6 +77,7 @@ class CallbackApp:
             raise ConfigurationError(f"max_body must be above 0, got {max_body}")
         self.client = client
         self._urls: CallbackUrls = client.callbacks
+        self._payloads = {name: TypeAdapter(annotation) for name, annotation in (self._urls.events or {}).items()}
         self._max_body = max_body
         handlers: Any = {Problem: answer_error, HTTPException: answer_http_exception}
         routes = [
@@ -97,7 +113,7 @@ class CallbackApp:
             "type": chain.type,
             "status": chain.status.value,
             "event": callback.event,
-            "expires_at": callback.expires_at,
+            "expires_at": datetime.fromtimestamp(callback.expires_at, UTC),
         }
 
     async def _use(self, callback: Callback, request: Request) -> dict[str, Any]:
@@ -109,30 +125,59 @@ class CallbackApp:
             detail = "the body must have an output: the address is for an event, whose payload may say what is wrong"
             raise Problem(422, "invalid-body", detail)
         chain = await self.client.get_chain(callback.chain_id)
-        last = await self._last_type(callback, open=chain.status is ChainStatus.OPEN)
-        if body.error is not None:
-            reason = safe_text(body.error, _REASON)
-            if not await self.client.cancel_chain(chain.id, reason=f"callback: {reason}"):
-                raise _used()
-        elif callback.event is not None:
-            if not await self.client.send_event(chain.id, callback.event, body.output, id=f"callback-{callback.id}"):
-                raise _used()
+        page = await self.client.list_chain_jobs(chain.id, limit=1, oldest_first=False)
+        if not page.items:
+            raise ChainNotFoundError(chain.id)
+        last = page.items[0].type
+        if chain.status is ChainStatus.OPEN and callback.expecting not in (None, last):
+            raise JobTypeMismatchError(chain.id, callback.expecting or "", last, of_last_job=True)
+        if callback.event is not None:
+            await self._send(chain.id, callback, callback.event, body.output)
+        elif body.error is not None:
+            await self._cancel(chain, f"callback: {safe_text(body.error, _REASON)}")
         else:
-            job_type = self.client.job_types[last]
-            output = read_payload(job_type, "output", body.output)
-            await self.client.complete_chain(chain.id, output, expecting=job_type)
+            await self._complete(chain, self.client.job_types[last], body.output)
         return await self._show(callback, request)
 
-    async def _last_type(self, callback: Callback, *, open: bool) -> str:
-        """Return the type of the chain's last job, which must be the one that the address is for."""
-        page = await self.client.list_chain_jobs(callback.chain_id, limit=1, oldest_first=False)
-        if not open or not page.items:
-            raise _used()
-        last = page.items[0].type
-        if callback.expecting is not None and last != callback.expecting:
-            raise JobTypeMismatchError(callback.chain_id, callback.expecting, last, of_last_job=True)
-        return last
+    async def _send(self, chain_id: str, callback: Callback, event: str, output: object) -> None:
+        payload = read_event_payload(self._payloads.get(event, _ANY), output)
+        if not await self.client.send_event(chain_id, event, payload, id=f"callback-{callback.id}"):
+            raise _used("the event of the address was sent already")
+
+    async def _cancel(self, chain: AsyncChain[Any], reason: str) -> None:
+        if await self.client.cancel_chain(chain.id, reason=reason):
+            return
+        await chain.refresh()
+        if chain.status is ChainStatus.CANCELLED and chain.error is not None and chain.error.message == reason:
+            raise _used("the chain is cancelled with this reason already")
+        raise ChainAlreadyClosedError(chain.id, chain.status)
+
+    async def _complete(self, chain: AsyncChain[Any], job_type: JobType[Any, Any], output: object) -> None:
+        # A closed chain is refused whatever the output is.
+        if chain.status is ChainStatus.OPEN:
+            value = read_payload(job_type, "output", output)
+            try:
+                await self.client.complete_chain(chain.id, value, expecting=job_type)
+            except ChainAlreadyClosedError:
+                await chain.refresh()
+            else:
+                return
+        if chain.status is ChainStatus.COMPLETED and await self._has(chain, output):
+            raise _used("the chain is completed with this output already")
+        raise ChainAlreadyClosedError(chain.id, chain.status)
+
+    async def _has(self, chain: AsyncChain[Any], output: object) -> bool:
+        """Whether the output that is stored with a completed chain is this one."""
+        page = await self.client.list_chain_jobs(chain.id, limit=1, oldest_first=False)
+        if not page.items:
+            raise ChainNotFoundError(chain.id)
+        job_type = self.client.job_types[page.items[0].type]
+        try:
+            text = job_type.encode_output(read_payload(job_type, "output", output))
+        except (Problem, PayloadError):
+            return False
+        return bool(job_type.shown("output", json_value(text)) == page.items[0].output)
 
 
-def _used() -> Problem:
-    return Problem(409, "callback-used", "the chain is closed, or the address was used already: nothing was changed")
+def _used(what: str) -> Problem:
+    return Problem(409, "callback-used", f"{what}: nothing was changed")

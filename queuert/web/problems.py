@@ -150,7 +150,10 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return the problem of an error; one that nobody expects is logged, and its text is not shown."""
+    """Return the problem of an error; one that nobody expects is logged, and its text is not shown.
+
+    Nor is what handlers and workers said, which only who may read payloads sees: routes for these say it themselves.
+    """
     if isinstance(error, Problem):
         return error
     for cls, code in _CODES:
@@ -164,13 +167,30 @@ def problem_of(error: Exception) -> Problem:
             _log.error("the store refused a request: %s", error)
             return Problem(status, code, _FORBIDDEN)
         parts = [InvalidPart(path=error.path, reason=error.reason)] if isinstance(error, PayloadError) else None
-        return Problem(status, code, str(error), errors=parts)
+        return Problem(status, code, _shown(error), errors=parts)
     _log.error("a request failed", exc_info=error)
     return Problem(500, "failed", _FAILED)
 
 
+def _shown(error: QueuertError) -> str:
+    """The text of an error, without errors of handlers, reasons of cancellations, and what holds a job where."""
+    match error:
+        case JobFailedError():
+            return f"chain {error.chain_id!r} failed"
+        case ChainCancelledError():
+            return f"chain {error.chain_id!r} was cancelled"
+        case WaitTimeoutError():
+            return str(WaitTimeoutError(error.open_ids, error.timeout))
+        case _:
+            return str(error)
+
+
 async def answer_error(request: Request, error: Exception) -> Response:
     """Answer an error of Queuert by a problem with its status: 404, 409, 422, 503 and so on.
+
+    It may be shown to anybody who may use the route: errors of handlers, reasons of cancellations, and what holds a
+    chain at which worker are left out. A route for those who may see these catches ``JobFailedError``,
+    ``ChainCancelledError`` and ``WaitTimeoutError``.
 
     For routes of your own, in FastAPI and Starlette::
 

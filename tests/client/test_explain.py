@@ -192,6 +192,10 @@ async def test_it_waits_for_an_event(queue: Queue) -> None:
     await queue.store.finish([snooze])
     text = f"waits for the event 'approved' until {wait.wake_at:%Y-%m-%d %H:%M:%S} UTC"
     assert await queue.only(chain) == Reason(Cause.WAITS_FOR_EVENT, text, wait.wake_at)
+    for name in ("aproved", "aproved", "Approved"):
+        await queue.client.send_event(chain, name)
+    sent = "events that were sent to it, and that no job has taken: 'Approved', 'aproved'"
+    assert (await queue.only(chain)).text == f"{text}; {sent}"
     await queue.client.send_event(chain, "approved")
     assert (await queue.only(chain)).cause is Cause.DUE
 

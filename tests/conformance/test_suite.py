@@ -142,6 +142,7 @@ MUTANTS = [
         "sent_events-sent_between_wait_and_snooze_are_not_lost",
     ),
     ("send_event", "NOT EXISTS (SELECT FROM known) AND", "", "sent_events-of_an_id_are_kept_once"),
+    ("find_sent_event", "AND id = %(id)s", "AND id = 'none'", "sent_events-of_closed_and_unknown_chains_are_refused"),
     ("finish", "WHEN 'wait' THEN clock_timestamp()", "", "waiting-does_not_jump_the_queue"),
     ("finish", "lease_expirations + params.crashed::int", "lease_expirations", "waiting-crashes_are_counted_apart"),
     (

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from queuert.web.problems import _CODES, _STATUS_OF, _STATUSES
+from queuert.web.problems import _CODES, _STATUS_OF, _STATUSES, phrase_code
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/design/web.md"
@@ -23,13 +23,16 @@ def raised() -> Iterator[tuple[int, str]]:
     """What the interface raises by itself, without the dashboard."""
     for path in (ROOT / "queuert/web").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Problem":
-                match node.args:
-                    case [ast.Constant(value=int(status)), ast.Constant(value=str(code)), *_]:
-                        yield status, code
-                    case [ast.Constant(value=int(status)), ast.JoinedStr(), *_]:
-                        yield status, "chain-failed"
-                        yield status, "chain-cancelled"
+            match node:
+                case ast.Call(func=ast.Name(id="HTTPException"), args=[ast.Constant(value=int(status)), *_]):
+                    yield status, phrase_code(status)
+                case ast.Call(func=ast.Name(id="Problem"), args=[ast.Constant(value=int(status)), code, *_]):
+                    match code:
+                        case ast.Constant(value=str(one)):
+                            yield status, one
+                        case ast.JoinedStr():
+                            yield status, "chain-failed"
+                            yield status, "chain-cancelled"
 
 
 def test_the_codes_that_are_raised_are_listed() -> None:

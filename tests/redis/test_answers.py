@@ -25,7 +25,7 @@ READERS: list[tuple[Callable[[Any], Any], list[Any]]] = [
     (lambda answer: decode.steps(answer, 1), [b"1", [b'["step", 1, "1", ""]\n7']]),
     (decode.type_count, [b"work", b"ready", 1, b"-1"]),
     (decode.type_demand, [b"work", 1, 0, 0, 0, b"-1"]),
-    (decode.wait_facts, [b"1", None, 0, 0, 0, None, 0, None, None, [], []]),
+    (decode.wait_facts, [b"1", None, 0, 0, 0, None, 0, None, None, [], [], []]),
     (decode.update, [b"chain", b"work", b"open", b"job", b"work", b"ready", 1, [], None, None]),
     (decode.triggered, [b"job", b"work"]),
 ]

@@ -13,6 +13,7 @@ import pytest
 
 from queuert import Client, JobTypes
 from queuert.deduplication import Deduplicate
+from queuert.errors import ChainAlreadyClosedError
 from queuert.event_log import EventFilter, EventLevel
 from queuert.job_types import BULK_OPERATION_TYPE
 from queuert.jobs import JobStatus
@@ -25,6 +26,7 @@ from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.roles import Role
 from queuert.state.postgres.statements import Statements, texts, variants
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.steps import NewEvent
 from queuert.state.types import InputEdit, PruneRequest, WorkerlessCompletion
 from queuert.testing.conformance import Mode
 from queuert.testing.conformance.builders import ask, fail, job, wait
@@ -155,6 +157,8 @@ def test_the_tour_of_all_operations(granted: str, login: LoginOf) -> None:
             store.claim(replace(ask("fair", limit=limit), limits={"fair": Limits(fair=True)}, after_rank=after))
         store.start_jobs([job(id="asked")])
         assert store.complete_chains([WorkerlessCompletion("asked", "asked", output="1")])[0].written
+        with pytest.raises(ChainAlreadyClosedError):
+            store.send_event("asked", NewEvent("late", "late", "1"))
         store.start_jobs([job("failing")])
         [failing] = store.claim(replace(ask("failing", limit=1), ready_only=True))
         store.finish([fail(failing)])

@@ -59,6 +59,8 @@ def connection(
         ("lock_waiting_job", {"id": "chain7", "token": new_token()}),
         ("record_wait", WAIT),
         ("answer_wait", WAIT),
+        ("wait_facts", {"id": "chain7", "most": 1000, "named": 3}),
+        ("find_sent_event", {"chain": "chain7", "id": "new"}),
         ("send_event", SEND),
         ("wake_receivers", {"ids": ["chain7", "chain8"]}),
     ],

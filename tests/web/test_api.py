@@ -139,6 +139,7 @@ async def test_a_chain_is_explained_and_changed(harness: Harness, http: Http) ->
     ]
     later = await web.post("/chains/first/reschedule", json={"run_at": "2031-01-01T00:00:00Z"})
     assert (later.status_code, later.json()["id"]) == (200, "first")
+    assert later.json()["scheduled_at"] == "2031-01-01T00:00:00Z"
     assert (await harness.client.get_job("first")).scheduled_at == datetime(2031, 1, 1, tzinfo=UTC)
     assert (await web.post("/chains/first/reprioritize", json={"priority": 7})).status_code == 200
     assert (await harness.client.get_job("first")).priority == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ from litestar import Litestar, asgi
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from queuert import Client
+from queuert import Attempt, Client, QueuertError, Unrecoverable, after
 from queuert.errors import ConfigurationError
-from queuert.web import FULL_ACCESS, WebApp
+from queuert.web import FULL_ACCESS, WebApp, answer_error
 from tests.support.harness import Harness
 from tests.support.job_types import number
-from tests.web.applications import Http, app_of
+from tests.support.waiting import WAIT, in_time
+from tests.web.applications import Http, app_of, problem
 
 
 def alone(app: WebApp) -> tuple[Any, str]:
@@ -68,6 +70,39 @@ async def test_links_lead_to_the_application_wherever_it_is_mounted(
     assert (await web.get(started.headers["location"])).json()["id"] == id
     [server] = (await web.get(f"{base}/openapi.json")).json()["servers"]
     assert server["url"] == (base or "/")
+
+
+async def test_errors_in_routes_of_an_application_are_for_anybody(local: Harness, http: Http) -> None:
+    """They quote no handler, no reason, and no worker."""
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        begun.set()
+        await may_end.wait()
+        raise Unrecoverable("password=canary")
+
+    host = FastAPI()
+    host.add_exception_handler(QueuertError, answer_error)
+
+    @host.get("/{id}")
+    async def show(id: str) -> int:
+        return await (await local.client.get_chain(id, number)).result(timeout=0.1)
+
+    local.handles(number, handler)
+    web = http(host)
+    mine = await local.client.start_chain(number, 1, id="mine")
+    await local.client.start_chain(number, 1, id="cancelled", run_at=after(hours=1))
+    await local.client.cancel_chain("cancelled", reason="canary")
+    async with local.worker(name="canary"):
+        await in_time(begun.wait())
+        early = await web.get("/mine")
+        may_end.set()
+        await mine.wait(timeout=WAIT)
+        failed, cancelled = await web.get("/mine"), await web.get("/cancelled")
+    for answer, code in ((early, 504), (failed, 409), (cancelled, 409)):
+        assert problem(answer)[0] == code
+        assert answer.url.path.strip("/") in answer.json()["detail"]
+        assert "canary" not in answer.text
 
 
 @pytest.mark.parametrize(

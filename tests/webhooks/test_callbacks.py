@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from queuert import AsyncClient, Attempt, ChainStatus, Client, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.callbacks import CallbackUrls, InvalidCallbackError
 from queuert.errors import ConfigurationError, InvalidIdentifierError
+from queuert.state.adapter import StateAdapter
 from queuert.state.sqlite import SQLiteState
 from queuert.web import CallbackApp
 
@@ -54,12 +57,16 @@ async def test_a_get_says_what_it_is_for_and_a_post_completes_once(
         shown = await http.get(path)
         assert (shown.status_code, shown.json()["status"], shown.json()["chain"]) == (200, "open", chain.id)
         assert shown.headers["cache-control"] == "no-store"
+        expires_at = shown.json()["expires_at"]
+        assert expires_at.endswith("Z"), "as all times over HTTP"
+        assert datetime.now(UTC) < datetime.fromisoformat(expires_at) < datetime.now(UTC) + timedelta(minutes=2)
     assert _problem(await http.post(path, json={"output": "no number"})) == (422, "invalid-payload")
     done = await http.post(path, json={"output": 17})
     assert (done.status_code, done.json()["status"]) == (200, "completed")
     assert await chain.result() == 17
-    for body in ({"output": 17}, {"output": 18}, {"error": "late"}):
-        assert _problem(await http.post(path, json=body)) == (409, "callback-used")
+    assert _problem(await http.post(path, json={"output": 17})) == (409, "callback-used")
+    for body in ({"output": 18}, {"output": "no number"}, {"error": "late"}):
+        assert _problem(await http.post(path, json=body)) == (409, "chain-already-closed")
     assert await (await client.get_chain(chain.id)).result() == 17
 
 
@@ -105,6 +112,58 @@ async def test_an_event_is_sent_once(client: AsyncClient, http: httpx.AsyncClien
             assert (await http.post(path, json={"output": 1})).status_code == 200
     assert _problem(await http.post(path, json={"output": 1})) == (409, "callback-used")
     assert (await client.get_chain(chain.id)).status is ChainStatus.OPEN
+
+
+async def test_a_refusal_says_whether_what_is_sent_counts(state: StateAdapter) -> None:
+    """On each store: whoever closed the chain, and also if it is closed while the address is used."""
+    client = AsyncClient(state, JOB_TYPES, callbacks=URLS)
+    transport = httpx.ASGITransport(CallbackApp(client))
+    async with client, httpx.AsyncClient(transport=transport, base_url="https://queue.test") as http:
+        bodies: tuple[dict[str, Any], ...] = ({"output": 17}, {"error": "no stock"})
+        for body in bodies:
+            mine, theirs = await client.start_chain(approve, "x"), await client.start_chain(approve, "y")
+            used, unused = (_path(client.callback_url(one)) for one in (mine, theirs))
+            assert (await http.post(used, json=body)).status_code == 200
+            await client.cancel_chain(theirs.id)
+            assert _problem(await http.post(used, json=body)) == (409, "callback-used")
+            assert _problem(await http.post(unused, json=body)) == (409, "chain-already-closed")
+            chain = await client.start_chain(approve, "z")
+            path = _path(client.callback_url(chain))
+            answers = await asyncio.gather(*(http.post(path, json=body) for _ in range(5)))
+            refused = [_problem(one) for one in answers if one.status_code != 200]
+            assert refused == [(409, "callback-used")] * 4
+        sent, other = await client.start_chain(ask, "x"), await client.start_chain(ask, "y")
+        used, unused = (_path(client.callback_url(one, event="answered")) for one in (sent, other))
+        assert (await http.post(used, json={"output": 1})).status_code == 200
+        for one in (sent, other):
+            await client.cancel_chain(one.id)
+        assert _problem(await http.post(used, json={"output": 1})) == (409, "callback-used")
+        assert _problem(await http.post(unused, json={"output": 1})) == (409, "chain-already-closed")
+
+
+async def test_an_event_whose_type_is_known_takes_no_other_payload(tmp_path: Path) -> None:
+    """Nor can an address be made for one with another name."""
+    processors = Processors(JOB_TYPES)
+
+    @processors.handles(ask)
+    async def handle(attempt: Attempt[str, Any]) -> Outcome[Any]:
+        return await attempt.wait_for_event("answered", dict[str, int], timeout=60)
+
+    urls = CallbackUrls("https://queue.test/callbacks", "s" * 32, events={"answered": dict[str, int]})
+    client = AsyncClient(SQLiteState(tmp_path / "typed.db"), JOB_TYPES, callbacks=urls)
+    transport = httpx.ASGITransport(CallbackApp(client))
+    async with client, httpx.AsyncClient(transport=transport, base_url="https://queue.test") as http:
+        chain = await client.start_chain(ask, "x")
+        with pytest.raises(
+            ConfigurationError, match=r"one of the events of CallbackUrls \('answered'\), got 'anwsered'"
+        ):
+            client.callback_url(chain, event="anwsered")
+        path = _path(client.callback_url(chain, event="answered"))
+        for wrong in (17, {"a": "b"}, None):
+            assert _problem(await http.post(path, json={"output": wrong})) == (422, "invalid-payload")
+        async with InProcessWorker(client, processors):
+            assert (await http.post(path, json={"output": {"a": 1}})).status_code == 200
+            assert await chain.result(timeout=30) == {"a": 1}
 
 
 async def test_what_is_forged_expired_or_of_another_chain_is_refused(
@@ -176,6 +235,8 @@ def test_settings_are_checked(tmp_path: Path) -> None:
     for base, secrets in (("queue.test", ["x" * 32]), ("https://queue.test", []), ("https://queue.test", ["short"])):
         with pytest.raises(ConfigurationError):
             CallbackUrls(base, *secrets)
+    with pytest.raises(ConfigurationError):
+        CallbackUrls("https://queue.test", "x" * 32, events={"not a name!": int})
     with Client(SQLiteState(tmp_path / "jobs.db"), JOB_TYPES) as without:
         with pytest.raises(ConfigurationError):
             without.callback_url("a")

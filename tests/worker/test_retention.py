@@ -271,6 +271,12 @@ def failed_hooks(harness: PostgresHarness) -> dict[str, str | None]:
 def test_hooks_are_functions() -> None:
     with pytest.raises(ConfigurationError, match="before_stale must be a function of a chain, got 1"):
         Retention(before_stale=1)  # type: ignore[arg-type]
+    wrong: tuple[Any, ...] = (lambda: None, lambda chain, client: None, lambda *, chain: None)
+    for hook in wrong:
+        with pytest.raises(ConfigurationError, match="before_delete must be a function of a chain, but its parameters"):
+            Retention(before_delete=hook)
+    right: tuple[Any, ...] = (lambda *chains: None, lambda chain, client=None: None, [].append, print)
+    assert all(Retention(before_delete=hook).before_delete is hook for hook in right)
     with pytest.raises(ConfigurationError, match="stale_for must be seconds or a timedelta, above 0"):
         Keep(count=0, stale_for=0)
     assert str(Retention(completed=Keep(age=3_600, count=2, stale_for=86_400))).startswith(

@@ -258,6 +258,8 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         met, _ = await self._lock_chains(connection, [chain_id])
         chain = met[chain_id]
         if chain.status is not ChainStatus.OPEN:
+            if await fetch(connection, self._sql.find_sent_event, {"chain": chain_id, "id": event.id}):
+                return SendResult(chain_id, chain.type, written=False)
             raise ChainAlreadyClosedError(chain_id, chain.status)
         params = parameters.sent_event(chain_id, chain.tail_id, event)
         [row] = await fetch(connection, self._sql.send_event, params)

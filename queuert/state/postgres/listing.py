@@ -132,12 +132,17 @@ _MOST_JOBS = 2**31 - 1
 
 def wait_facts(row: Row) -> WaitFacts:
     """Decode the row of ``wait_facts``."""
-    now, concurrency, per_key, count, seconds, fair, ordered, *others, held, held_of_key = row
+    now, concurrency, per_key, count, seconds, fair, ordered, *others, held, held_of_key, kept = row
     limits = None
     if fair is not None:
         rate = None if count is None else Rate(count, per=seconds)
         limits = Limits(concurrency, None if ordered else per_key, rate, fair, ordered)
-    return replace(WaitFacts(now, limits, *others), held=held_jobs(held), held_of_key=held_jobs(held_of_key))
+    return replace(
+        WaitFacts(now, limits, *others),
+        held=held_jobs(held),
+        held_of_key=held_jobs(held_of_key),
+        kept_events=tuple(sorted(kept or ())),
+    )
 
 
 def held_jobs(found: Sequence[Sequence[str]] | None) -> tuple[HeldJob, ...]:

@@ -255,6 +255,8 @@ class PostgresManagement(PostgresBase):
         met, _ = self._lock_chains(connection, [chain_id])
         chain = met[chain_id]
         if chain.status is not ChainStatus.OPEN:
+            if fetch(connection, self._sql.find_sent_event, {"chain": chain_id, "id": event.id}):
+                return SendResult(chain_id, chain.type, written=False)
             raise ChainAlreadyClosedError(chain_id, chain.status)
         params = parameters.sent_event(chain_id, chain.tail_id, event)
         [row] = fetch(connection, self._sql.send_event, params)

@@ -318,7 +318,7 @@ def wait_facts(one: Answer) -> WaitFacts | None:
     """Decode the answer of ``wait_facts``."""
     if not one:
         return None
-    now, limits, running, running_of_key, begun, rate_free_at, ahead, event, sleep, held, held_of_key = one
+    now, limits, running, running_of_key, begun, rate_free_at, ahead, event, sleep, held, held_of_key, kept = one
     return WaitFacts(
         now=moment(now),
         limits=limits_of(json.loads(limits)) if limits else None,
@@ -331,6 +331,7 @@ def wait_facts(one: Answer) -> WaitFacts | None:
         sleep=maybe_text(sleep),
         held=tuple(HeldJob(text(id), text(holder)) for id, holder in held),
         held_of_key=tuple(HeldJob(text(id), text(holder)) for id, holder in held_of_key),
+        kept_events=tuple(sorted({text(name) for name in kept})),
     )
 
 

@@ -306,6 +306,7 @@ def wait_facts(connection: Connection, job_id: str) -> WaitFacts | None:
     event, _ = fetch_one(connection, "awaited_event", id=job_id) or (None, None)
     sleep = fetch_value(connection, "last_sleep", id=job_id, now=now)
     named = {"type": type, "limit": NAMED_HOLDERS}
+    kept = {name for (name,) in run(connection, "newest_kept_events", job=job_id, limit=NAMED_HOLDERS)}
     return WaitFacts(
         now=rows.moment(now),
         limits=limits,
@@ -319,4 +320,5 @@ def wait_facts(connection: Connection, job_id: str) -> WaitFacts | None:
         behind_chain=behind,
         held=tuple(HeldJob(*one) for one in run(connection, "held_of_type", **named)),
         held_of_key=tuple(HeldJob(*one) for one in run(connection, "held_of_key", key=key, **named)),
+        kept_events=tuple(sorted(kept)),
     )

@@ -211,11 +211,11 @@ def trigger(connection: Connection, ids: Sequence[str]) -> list[TriggeredJob]:
 def send_event(connection: Connection, chain_id: str, event: NewEvent) -> SendResult:
     """Keep an event for an open chain, and make its last job due if that waits for it."""
     tail = _tail(connection, chain_id)
-    if tail.chain_status != ChainStatus.OPEN:
-        raise ChainAlreadyClosedError(chain_id, tail.chain_status)
     [(number, size, known)] = run(connection, "kept_events", chain=chain_id, id=event.id)
     if known:
         return SendResult(chain_id, tail.chain_type, written=False)
+    if tail.chain_status != ChainStatus.OPEN:
+        raise ChainAlreadyClosedError(chain_id, tail.chain_status)
     if number >= MAX_EVENTS or size + event.size > MAX_EVENT_BYTES:
         raise EventLimitError(chain_id, event_limit(number >= MAX_EVENTS))
     params = {"id": event.id, "name": event.name, "size": event.size, "payload": event.payload}

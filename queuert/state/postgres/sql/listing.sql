@@ -405,7 +405,7 @@ FROM {schema}.demand(%(types)s::text[], %(counted_up_to)s::integer)
 -- for them. The rate is used up if as many attempts as it allows began within its window; it admits another when the
 -- oldest of these leaves the window.
 WITH params AS MATERIALIZED (
-    SELECT job.id, job.type, job.limit_key, {rank} AS rank, job.scheduled_at,
+    SELECT job.id, job.type, job.chain_id, job.limit_key, {rank} AS rank, job.scheduled_at,
         type_limit.concurrency, per_key, rate_count, rate_seconds, fair, ordered,
         ordered AND chain_status = 'open' AND status <> 'running' AS waits_in_order,
         clock_timestamp() - rate_seconds * interval '1 second' AS since
@@ -421,7 +421,11 @@ SELECT clock_timestamp(), concurrency, per_key, rate_count, rate_seconds, fair, 
     (SELECT array_agg(ARRAY[one.id, one.holder]) FROM (
         SELECT job.id, job.holder FROM {schema}.job WHERE job.type = params.type AND status = 'running' LIMIT %(named)s
     ) AS one),
-    running.held_of_key[:%(named)s]
+    running.held_of_key[:%(named)s],
+    (SELECT array_agg(DISTINCT newest.name) FROM (
+        SELECT name FROM {schema}.sent_event WHERE chain_id = params.chain_id AND payload IS NOT NULL
+        ORDER BY number DESC LIMIT %(named)s
+    ) AS newest)
 FROM params
 CROSS JOIN LATERAL (
     SELECT count(*) AS count, count(*) FILTER (WHERE of_type.limit_key = params.limit_key) AS of_key,

@@ -93,6 +93,10 @@ SELECT {step_columns} FROM {schema}.job_step
 WHERE job_id = %(id)s AND number = %(number)s AND name = %(name)s AND event = %(event)s
     AND NOT EXISTS (SELECT FROM answered)
 
+-- name: find_sent_event
+-- Finds an event that was sent to a chain, by its id, whether a job has taken it or not.
+SELECT id FROM {schema}.sent_event WHERE chain_id = %(chain)s AND id = %(id)s
+
 -- name: send_event
 -- Keeps an event for a chain, unless its id is known or the chain keeps too much. The chain is locked. Returns whether
 -- the id was known, whether the event was written, and whether the number is what was too much.

@@ -425,7 +425,8 @@ return found
 -- Answers with whether dead entries are left in the way, so that it is to be called again, and {now, limits or false,
 -- running, running of its key, attempts that the rate counts, when the rate admits another or false, ready jobs before it,
 -- the event that it waits for or false, the name of its last step or false if that is no sleep or is over, running jobs as
--- {id, holder}, and those of its key}; with 0 alone if the job does not exist.
+-- {id, holder}, those of its key, and the names of the newest events that its chain keeps}; with 0 alone if the job does
+-- not exist.
 
 local params = decoded(1)
 local job = load(params.id)
@@ -519,11 +520,13 @@ end
 local last = step_at(job.id, -1)
 local waits = last and last[6] == ''
 local sleeps = last and not last[5] and (tonumber(last[4]) or 0) > NOW
+local kept = {}
+for at, entry in ipairs(call('LRANGE', P .. 've:' .. job.chain, -params.named, -1)) do kept[at] = cjson.decode(entry)[1] end
 local ahead = ready_before(limits.fair)
 if BUDGET <= 0 then return {1} end
 return {0, {
     text(NOW), stored, call('ZCARD', P .. 'lease:' .. job.type),
     job.limit and tonumber(call('HGET', P .. 'rk:' .. job.type, job.limit) or 0) or 0,
     begun, free_at, ahead, waits and last[5] or false,
-    sleeps and last[1] or false, held(), job.limit and held(job.limit) or {},
+    sleeps and last[1] or false, held(), job.limit and held(job.limit) or {}, kept,
 }}

@@ -278,9 +278,9 @@ local event = decoded(1)
 local chains, missing = chains_of({event.chain})
 if missing then return missing end
 local first, tail = chains[event.chain].first, chains[event.chain].tail
-if first.chain_status ~= 'open' then return refusal('chain_closed', first.id, first.chain_status) end
 local list, payloads = P .. 've:' .. first.id, P .. 'vp:' .. first.id
 if call('HEXISTS', payloads, event.id) == 1 then return {first.type, 0, {}} end
+if first.chain_status ~= 'open' then return refusal('chain_closed', first.id, first.chain_status) end
 local kept, bytes = call('LRANGE', list, 0, -1), #ARGV[2]
 if #kept >= MAX_EVENTS then return refusal('event_limit', first.id, 'number') end
 for _, entry in ipairs(kept) do bytes = bytes + call('HSTRLEN', payloads, cjson.decode(entry)[2]) end

@@ -41,6 +41,12 @@ SELECT count(*), coalesce(sum(size), 0),
     EXISTS (SELECT 1 FROM queuert_sent_event WHERE chain_id = :chain AND id = :id)
 FROM queuert_sent_event WHERE chain_id = :chain AND payload IS NOT NULL
 
+-- name: newest_kept_events
+-- Reads the names of the newest events that the chain of a job keeps.
+SELECT name FROM queuert_sent_event
+WHERE chain_id = (SELECT chain_id FROM queuert_job WHERE id = :job) AND payload IS NOT NULL
+ORDER BY number DESC LIMIT :limit
+
 -- name: send_event
 -- Keeps an event for a chain.
 INSERT INTO queuert_sent_event (chain_id, id, number, sent_at, size, name, payload)

@@ -99,8 +99,11 @@ async def wake_the_job_that_waits(stores: Stores) -> None:
     assert (await read(store, held.id)).scheduled_at == wait.wake_at
     facts = await store.get_wait_facts(held.id)
     assert facts is not None
-    assert facts.event == "approved"
+    assert (facts.event, facts.kept_events) == ("approved", ())
     assert (await store.send_event(held.id, _event("1", "other"))).woken == ()
+    facts = await store.get_wait_facts(held.id)
+    assert facts is not None
+    assert facts.kept_events == ("other",)
     assert (await read(store, held.id)).status is JobStatus.SCHEDULED
     assert (await store.send_event(held.id, _event("2"))).woken == (TriggeredJob(held.id, "work"),)
     assert (await store.send_event(held.id, _event("3"))).woken == ()
@@ -110,7 +113,7 @@ async def wake_the_job_that_waits(stores: Stores) -> None:
     assert (taken.result, taken.attempt, taken.wake_at) == ('"ada"', 1, wait.wake_at)
     facts = await store.get_wait_facts(held.id)
     assert facts is not None
-    assert facts.event is None
+    assert (facts.event, facts.kept_events) == (None, ("approved", "other"))
 
 
 @case()
@@ -168,7 +171,8 @@ async def belong_to_the_chain(stores: Stores) -> None:
 
 @case()
 async def of_closed_and_unknown_chains_are_refused(stores: Stores) -> None:
-    """A closed chain takes no event, and neither does one that does not exist, or the id of a later job."""
+    """A closed chain takes no event, but tells of one that it has had; one that does not exist takes none, nor does the
+    id of a later job."""
     store = await stores.open()
     done, cancelled, continued = await started_and_claimed(store, 3)
     await store.send_event(done.id, _event("1"))
@@ -178,6 +182,7 @@ async def of_closed_and_unknown_chains_are_refused(stores: Stores) -> None:
     for chain, status in (done, "completed"), (cancelled, "cancelled"):
         error = await error_of(ChainAlreadyClosedError, store.send_event(chain.id, _event("2")))
         assert error.status == status
+    assert not (await store.send_event(done.id, _event("1"))).written, "it was sent before"
     for id in ("unknown", following.id):
         await error_of(ChainNotFoundError, store.send_event(id, _event("2")))
     await store.delete_chains([done.id])
