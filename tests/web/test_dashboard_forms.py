@@ -277,7 +277,8 @@ async def test_a_job_that_a_client_completes_says_so_and_offers_it(harness: Harn
     assert ("waits until a client" in page, "Complete…" in page) == (True, False)
     # Neither one that waits for another chain, nor one that a worker runs all the same.
     blocked = await harness.client.start_chain(number, 2, blockers=[other])
-    [running] = await (await harness.client._open_store()).claim(ClaimRequest({"number": 60.0}, 1, "somebody", new_token()))
+    store = await harness.client._open_store()
+    [running] = await store.claim(ClaimRequest({"number": 60.0}, 1, "somebody", new_token()))
     for id in (blocked.id, running.id):
         page = await read(web, "/job", id=id)
         assert ("waits until a client" in page, "so it has no attempts" in page) == (False, False)
