@@ -190,7 +190,7 @@ CHANGES = (
 
 DECLINED = "tests.browser.shop.CardDeclined: the bank refused the card: insufficient funds"
 
-APART = {"/chains/selected", "/chain/send-event"}
+APART = {"/chains/selected", "/chain/send-event", "/chain/retry-together"}
 """Changes that tests of their own make."""
 
 

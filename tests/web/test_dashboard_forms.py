@@ -309,11 +309,14 @@ async def test_what_failed_together_is_retried_together(harness: Harness, http: 
         assert address is not None
         confirm = (await web.get(unescape(address[1]))).text
         assert f"Retry {count} chains?" in confirm
+    form = form_fields(confirm, "/chain/retry-together")
+    reader = http(dashboard(harness, READ_ACCESS))
+    assert (await reader.post("/chain/retry-together", data=form)).status_code == 403
     # One that fails between the page and the click is shown first.
     late = await harness.client.start_chain(number, 4, blockers=[chains[1]])
     async with harness.worker():
         await harness.client.wait([late], timeout=WAIT)
-    answer = await web.post("/chain/retry-together", data=form_fields(confirm, "/chain/retry-together"))
+    answer = await web.post("/chain/retry-together", data=form)
     assert answer.status_code == 409
     assert "look at them, and confirm again" in answer.text
     assert "Retry 5 chains?" in answer.text
